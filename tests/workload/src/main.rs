@@ -1,0 +1,3 @@
+//! The workload driver.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! ingero-chain, as a library.

@@ -1,0 +1,3 @@
+//! ingero-chain.
+
+fn main() {}

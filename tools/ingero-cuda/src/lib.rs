@@ -1,0 +1,1 @@
+//! ingero-cuda, as a library.

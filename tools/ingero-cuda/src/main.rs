@@ -1,0 +1,3 @@
+//! ingero-cuda.
+
+fn main() {}

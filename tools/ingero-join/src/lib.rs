@@ -1,0 +1,1 @@
+//! ingero-join, as a library.

@@ -1,0 +1,3 @@
+//! ingero-join.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! ingero-sched, as a library.

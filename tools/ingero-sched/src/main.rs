@@ -1,0 +1,3 @@
+//! ingero-sched.
+
+fn main() {}
