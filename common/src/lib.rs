@@ -1,1 +1,14 @@
-//! Shared code.
+//! What every tool of the ingero suite shares, each thing in one place: the record contract and its
+//! NDJSON form, clocks, command-line conventions, exit codes, signals, and the discovery of processes
+//! and libraries.
+
+pub mod cli;
+pub mod clock;
+pub mod exit;
+pub mod input;
+pub mod ndjson;
+pub mod output;
+pub mod record;
+pub mod signal;
+pub mod stream;
+pub mod text;

@@ -1,0 +1,149 @@
+//! Where records go: stdout or a file, buffered in blocks, flushed when idle and at least every 100 ms.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A record must be visible downstream within this time.
+pub const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
+
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// A block-buffered sink that knows when it was flushed last.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    buffer: Vec<u8>,
+    flushed: Instant,
+    terminal: bool,
+    path: Option<PathBuf>,
+}
+
+impl Output {
+    /// Opens `path`, or stdout for `None` and `-`.
+    pub fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+        let path = path.filter(|p| *p != Path::new("-"));
+        let file = match path {
+            Some(path) => File::create(path).with_context(|| format!("creating {}", path.display()))?,
+            // A duplicate of descriptor 1 instead of `io::stdout()`, whose line buffering splits our blocks.
+            None => File::from(rustix::stdio::stdout().try_clone_to_owned().context("opening stdout")?),
+        };
+        let terminal = file.is_terminal();
+        Ok(Self {
+            file,
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+            flushed: Instant::now(),
+            terminal,
+            path: path.map(Path::to_path_buf),
+        })
+    }
+
+    /// Whether people look at it directly.
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// Flushes when the last flush is `FLUSH_INTERVAL` ago. Call it at least that often.
+    pub fn flush_if_due(&mut self) -> io::Result<()> {
+        if self.flushed.elapsed() >= FLUSH_INTERVAL { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether the reader of a pipe has gone away: a tracer with nothing to write learns it only so.
+    pub fn reader_gone(&self) -> bool {
+        let fd = self.file.as_fd();
+        let mut fds = [PollFd::new(&fd, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&now)), Ok(1..)) && fds[0].revents().contains(PollFlags::ERR)
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        let result = self.file.write_all(&self.buffer).map_err(|error| self.name_error(error));
+        self.buffer.clear();
+        self.flushed = Instant::now();
+        result
+    }
+
+    /// A full disk should say on which file.
+    fn name_error(&self, error: io::Error) -> io::Error {
+        let name = self.path.as_deref().map_or("stdout".into(), Path::to_string_lossy);
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => error,
+            kind => io::Error::new(kind, format!("writing {name}: {error}")),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.buffer.len() + bytes.len() > BUFFER_BYTES {
+            self.write_out()?;
+        }
+        // A line longer than the buffer makes it grow for once; lines are capped by their writers.
+        self.buffer.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() {
+            self.flushed = Instant::now();
+            return Ok(());
+        }
+        self.write_out()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // An error here has no one to go to; whoever cares flushed before.
+        let _ = self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn over(file: impl Into<std::os::fd::OwnedFd>) -> Output {
+        Output {
+            file: File::from(file.into()),
+            buffer: Vec::new(),
+            flushed: Instant::now(),
+            terminal: false,
+            path: None,
+        }
+    }
+
+    #[test]
+    fn a_closed_reader_is_noticed_without_writing() {
+        let (reader, writer) = io::pipe().unwrap();
+        let output = over(writer);
+        assert!(!output.reader_gone());
+        drop(reader);
+        assert!(output.reader_gone());
+    }
+
+    #[test]
+    fn blocks_keep_their_order_and_length() {
+        let file = tempfile_like();
+        let mut output = Output::open(Some(&file)).unwrap();
+        let line = vec![b'x'; 100_000];
+        for _ in 0..7 {
+            output.write_all(&line).unwrap();
+        }
+        output.write_all(b"end").unwrap();
+        drop(output);
+        let read = std::fs::read(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(read.len(), 700_003);
+        assert!(read.ends_with(b"xend"));
+    }
+
+    fn tempfile_like() -> PathBuf {
+        std::env::temp_dir().join(format!("ingero-output-{}", std::process::id()))
+    }
+}
