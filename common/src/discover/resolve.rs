@@ -1,0 +1,98 @@
+//! From a line of `/proc/PID/maps` to an open file: the very file that is mapped, whatever its path says by now.
+//!
+//! ```text
+//! path of the line      /venv/lib/libcudart.so.12             (in the process's own mount namespace)
+//! first try             /proc/4711/root/venv/lib/libcudart.so.12   right if device and inode agree
+//! else                  /proc/4711/map_files/7f00-7f10        always right, needs CAP_CHECKPOINT_RESTORE
+//! ```
+//!
+//! The path is under the control of the traced side: it may by now be another file, a FIFO that blocks whoever opens
+//! it, or a symbolic link out of the container. So nothing is opened before it was seen to be a regular file, the open
+//! never blocks, and what was opened is compared again.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{OFlags, makedev};
+
+use super::library::FileId;
+use super::maps::{DELETED, Mapping, unescape};
+use super::procfs::ProcFs;
+
+/// A mapped file, opened.
+pub(super) struct Resolved {
+    pub(super) file: File,
+    pub(super) metadata: Metadata,
+    pub(super) path: Vec<u8>,
+    pub(super) open_path: PathBuf,
+    pub(super) deleted: bool,
+}
+
+/// Opens a regular file without ever blocking and without following a swap between look and open.
+pub(super) fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
+    let not_regular = || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no regular file", path.display()));
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(not_regular());
+    }
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(not_regular());
+    }
+    Ok((file, metadata))
+}
+
+/// Opens the file behind `mapping` of process `pid`.
+pub(super) fn resolve(proc: &ProcFs, pid: u32, mapping: &Mapping<'_>) -> io::Result<Resolved> {
+    let wanted = FileId { dev: makedev(mapping.dev_major, mapping.dev_minor), inode: mapping.inode };
+    let unescaped = unescape(mapping.path);
+    // Both readings of an ambiguous path; the right one is the one whose file is the mapped one.
+    let mut readings = vec![unescaped.as_ref()];
+    if unescaped.as_ref() != mapping.path {
+        readings.push(mapping.path);
+    }
+    let root = proc.path(pid, "root");
+    let mut same_inode = None;
+    for reading in readings {
+        let mut open_path = OsString::from(root.as_os_str());
+        open_path.push(OsStr::from_bytes(reading));
+        let open_path = PathBuf::from(open_path);
+        let Ok((file, metadata)) = open_regular(&open_path) else { continue };
+        let id = FileId::of(&metadata);
+        let found = Resolved { file, metadata, path: reading.to_vec(), open_path, deleted: false };
+        if id == wanted {
+            return Ok(found);
+        }
+        // btrfs and overlayfs show one device in maps and another in stat.
+        if id.inode == wanted.inode {
+            same_inode = Some(found);
+        }
+    }
+    let (path, deleted) = match unescaped.strip_suffix(DELETED) {
+        Some(path) => (path.to_vec(), true),
+        None => (unescaped.into_owned(), false),
+    };
+    let open_path = proc.path(pid, &format!("map_files/{:x}-{:x}", mapping.start, mapping.end));
+    match (open_regular(&open_path), same_inode) {
+        // Where both lead to one file, the readable path is the one that outlives an unmapping.
+        (Ok((_, metadata)), Some(found)) if FileId::of(&metadata) == FileId::of(&found.metadata) => Ok(found),
+        (Ok((file, metadata)), _) => Ok(Resolved { file, metadata, path, open_path, deleted }),
+        // Not privileged: the inode agrees and only the device's number does not, so it is taken.
+        (Err(_), Some(found)) => Ok(found),
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// The path that a `/proc` link (`exe`, `root`) shows, without ` (deleted)`.
+pub(super) fn link_target(path: &Path) -> io::Result<Vec<u8>> {
+    let mut target = std::fs::read_link(path)?.into_os_string().into_vec();
+    if target.ends_with(DELETED) {
+        target.truncate(target.len() - DELETED.len());
+    }
+    Ok(target)
+}
