@@ -1,1 +1,27 @@
-//! End-to-end tests.
+//! What the end-to-end tests share. They run the real binaries on real probes, as root, one test at a time, and compare with
+//! what the workload says that it did: counts and who was at fault, never how long something took.
+//!
+//! A test that lacks something (root, BTF, bpftool, pip) fails and says what; none is skipped.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test fails by panicking, and says why on stderr"
+)]
+
+mod binaries;
+pub mod bpf;
+mod machine;
+mod process;
+pub mod pty;
+mod records;
+pub mod wheels;
+mod workload;
+
+pub use binaries::{bin, bin_dir, repository};
+pub use machine::{Machine, in_mounts, without_root};
+pub use process::{Background, Output, tool};
+pub use records::Records;
+pub use workload::Workload;

@@ -37,7 +37,7 @@ struct plan {
 	uint64_t wait_ns;     /* asleep before the library is opened */
 	bool gate;            /* a byte from stdin is awaited before the first call */
 	bool hold;            /* and one after the last, before the process ends */
-	bool seccomp;         /* a strict filter is installed before the first call */
+	uint64_t seccomp;     /* a strict filter is installed: 1 before the gate, 2 after it */
 	uint64_t cpus;        /* mask for this process, 0 = as inherited */
 	uint64_t threads;     /* at a time; 1 = the main thread itself */
 	uint64_t generations; /* of threads, one after the other */

@@ -49,6 +49,7 @@ void plan_read(struct plan *plan, int argc, char **argv)
 		{ "forks", &plan->forks },
 		{ "loops", &plan->loops },
 		{ "for", &plan->for_ns },
+		{ "seccomp", &plan->seccomp },
 		{ "workers", &plan->workers },
 		{ "worker_cpus", &plan->worker_cpus },
 		{ "item_cpu", &plan->item_cpu_ns },
@@ -63,7 +64,7 @@ void plan_read(struct plan *plan, int argc, char **argv)
 		const char *key;
 		bool *value;
 	} flags[] = {
-		{ "gate", &plan->gate }, { "hold", &plan->hold }, { "seccomp", &plan->seccomp },
+		{ "gate", &plan->gate }, { "hold", &plan->hold },
 		{ "feeder", &plan->feeder }, { "pin", &plan->pin },
 	};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bpaf::{Bpaf, OptionParser, Parser, construct, long, short};
 use ingero_common::cli;
-use ingero_workload::plan::{Loader, Plan, Step};
+use ingero_workload::plan::{Loader, Plan, Seccomp, Step};
 use ingero_workload::stub_dir;
 
 /// One subcommand with its options.
@@ -69,9 +69,9 @@ pub(crate) struct Calls {
     /// Children forked after the library is open, which do the same
     #[bpaf(long("forks"), argument("N"), fallback(0), display_fallback)]
     forks: u64,
-    /// Install a strict seccomp filter before the first call
-    #[bpaf(long("seccomp"))]
-    seccomp: bool,
+    /// Install a strict seccomp filter: early, before the gate, or late, after it
+    #[bpaf(external(seccomp))]
+    seccomp: Seccomp,
 }
 
 /// Options of `loader`.
@@ -143,6 +143,16 @@ fn cpus() -> impl Parser<Vec<u32>> {
 
 fn worker_cpus() -> impl Parser<Vec<u32>> {
     cpus_of("worker-cpus", "CPUs for the workers")
+}
+
+fn seccomp() -> impl Parser<Seccomp> {
+    let parse = |text: String| match text.as_str() {
+        "early" => Ok(Seccomp::Early),
+        "late" => Ok(Seccomp::Late),
+        _ => Err("is neither early nor late"),
+    };
+    let help = "Install a strict seccomp filter: early, before the gate, or late, after it";
+    long("seccomp").help(help).argument::<String>("WHEN").parse(parse).fallback(Seccomp::None)
 }
 
 fn steps() -> impl Parser<Vec<Step>> {

@@ -91,7 +91,7 @@ pub struct Plan {
     pub wait: Duration,
     pub gate: bool,
     pub hold: bool,
-    pub seccomp: bool,
+    pub seccomp: Seccomp,
     pub cpus: Vec<u32>,
     pub threads: u64,
     pub generations: u64,
@@ -112,7 +112,7 @@ impl Default for Plan {
             wait: Duration::ZERO,
             gate: false,
             hold: false,
-            seccomp: false,
+            seccomp: Seccomp::None,
             cpus: Vec::new(),
             threads: 1,
             generations: 1,
@@ -124,6 +124,18 @@ impl Default for Plan {
             static_runtime: false,
         }
     }
+}
+
+/// When a strict seccomp filter is installed, which kills the process at a system call that its steps do not need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Seccomp {
+    /// Never.
+    #[default]
+    None,
+    /// Before the gate: a tracer that attaches then can see it.
+    Early,
+    /// After the gate, when a tracer has attached already.
+    Late,
 }
 
 /// Forked workers that make one item for each time through the steps: `tests/stub/app/loader.c`.
@@ -157,7 +169,7 @@ impl Plan {
             format!("wait={}", self.wait.as_nanos()),
             flag("gate", self.gate),
             flag("hold", self.hold),
-            flag("seccomp", self.seccomp),
+            format!("seccomp={}", self.seccomp as u8),
             format!("cpus={}", mask(&self.cpus)),
             format!("threads={}", self.threads),
             format!("generations={}", self.generations),
