@@ -27,16 +27,13 @@ fn main() -> ExitCode {
 }
 
 fn build() -> Result<(), String> {
-    let arch =
-        env::var("CARGO_CFG_TARGET_ARCH").map_err(|e| format!("CARGO_CFG_TARGET_ARCH: {e}"))?;
+    let arch = env::var("CARGO_CFG_TARGET_ARCH").map_err(|e| format!("CARGO_CFG_TARGET_ARCH: {e}"))?;
     // What bpf_tracing.h calls the architecture, to name the registers of `struct pt_regs`.
     let (bpf_arch, endian) = match arch.as_str() {
         "x86_64" => ("x86", "bpfel"),
         "aarch64" => ("arm64", "bpfel"),
         other => {
-            return Err(format!(
-                "the probes know the calling conventions of x86_64 and aarch64, not of {other}"
-            ));
+            return Err(format!("the probes know the calling conventions of x86_64 and aarch64, not of {other}"));
         }
     };
     let clang = env::var_os("CLANG").unwrap_or_else(|| OsString::from("clang"));
@@ -80,12 +77,7 @@ fn build() -> Result<(), String> {
             }
             // The whole of clang's report goes to stderr, which cargo shows below the error.
             let _ = std::io::stderr().write_all(said.as_bytes());
-            return Err(format!(
-                "{:?} could not compile {} ({})",
-                clang,
-                source.display(),
-                output.status
-            ));
+            return Err(format!("{:?} could not compile {} ({})", clang, source.display(), output.status));
         }
     }
     Ok(())
@@ -96,14 +88,8 @@ fn sources(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?;
     let mut found = Vec::new();
     for entry in entries {
-        let path = entry
-            .map_err(|e| format!("cannot list {}: {e}", dir.display()))?
-            .path();
-        if path
-            .file_name()
-            .and_then(|name| name.to_str())
-            .is_some_and(|name| name.ends_with(".bpf.c"))
-        {
+        let path = entry.map_err(|e| format!("cannot list {}: {e}", dir.display()))?.path();
+        if path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(".bpf.c")) {
             found.push(path);
         }
     }
@@ -118,12 +104,7 @@ fn system_include(arch: &str) -> Result<Vec<PathBuf>, String> {
     // The integer types in these headers are the same on both, so the host's serve a cross build too.
     Ok([arch, host_arch]
         .iter()
-        .flat_map(|arch| {
-            [
-                format!("/usr/include/{arch}-linux-gnu"),
-                format!("/usr/{arch}-linux-gnu/include"),
-            ]
-        })
+        .flat_map(|arch| [format!("/usr/include/{arch}-linux-gnu"), format!("/usr/{arch}-linux-gnu/include")])
         .map(PathBuf::from)
         .filter(|dir| dir.join("asm/types.h").is_file())
         .take(1)

@@ -12,6 +12,7 @@
 
 #include <linux/bpf.h>
 #include <linux/types.h>
+#include <stdbool.h>
 
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -37,6 +38,19 @@ struct pid {
 
 struct mm_struct;
 
+/* Present since 2.6; the counter of `atomic_t`. */
+typedef struct {
+	int counter;
+} atomic_t;
+
+/* What the threads of a process share. `live` counts those that have not begun to exit. */
+struct signal_struct {
+	atomic_t live;
+	/* SIGNAL_GROUP_EXIT (0x4): all of them exit, with group_exit_code. */
+	unsigned int flags;
+	int group_exit_code;
+};
+
 struct task_struct {
 	/* 5.14 renamed `state` to `__state`. */
 	unsigned int __state;
@@ -45,6 +59,14 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int exit_code;
+	/* EXIT_ZOMBIE, EXIT_DEAD; 0 while it lives. */
+	int exit_state;
+	/* 1 while it is on a CPU. */
+	int on_cpu;
+	/* How often it left a CPU: by itself, and not. */
+	unsigned long nvcsw;
+	unsigned long nivcsw;
+	struct signal_struct *signal;
 	char comm[TASK_COMM_LEN];
 	struct task_struct *real_parent;
 	struct task_struct *group_leader;

@@ -22,13 +22,25 @@ volatile const __u64 ring_wakeup_bytes = 4096;
 /* The bytes before each record in the ring (kernel/bpf/ringbuf.c, BPF_RINGBUF_HDR_SZ). */
 #define RING_HEADER_BYTES 8
 
-/* Flags for bpf_ringbuf_submit/_output of a record of `bytes` that is reserved already. */
+static __always_inline __u64 ring_flags(__u64 before, __u64 after)
+{
+	return ((before ^ after) & ~(ring_wakeup_bytes - 1)) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
+/* Flags for bpf_ringbuf_submit of a record of `bytes`, which is reserved already. */
 static __always_inline __u64 ring_submit_flags(void *ring, __u64 bytes)
 {
 	__u64 after = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
-	__u64 before = after - (bytes + RING_HEADER_BYTES);
 
-	return ((before ^ after) & ~(ring_wakeup_bytes - 1)) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	return ring_flags(after - (bytes + RING_HEADER_BYTES), after);
+}
+
+/* Flags for bpf_ringbuf_output of a record of `bytes`. */
+static __always_inline __u64 ring_output_flags(void *ring, __u64 bytes)
+{
+	__u64 before = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+
+	return ring_flags(before, before + bytes + RING_HEADER_BYTES);
 }
 
 #endif

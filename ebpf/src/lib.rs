@@ -17,5 +17,9 @@ macro_rules! object {
 }
 pub(crate) use object;
 
+pub mod attach;
+pub mod cuda;
 pub mod load;
+mod program;
 pub mod ring;
+mod sys;

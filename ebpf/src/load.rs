@@ -16,7 +16,6 @@
 //! ```
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -61,9 +60,7 @@ pub enum StartError {
         wsl: bool,
     },
     /// The kernel's type information cannot be read.
-    #[error(
-        "cannot read the kernel's BTF from {KERNEL_BTF}: {0}; it may be hidden by this container, run on the host"
-    )]
+    #[error("cannot read the kernel's BTF from {KERNEL_BTF}: {0}; it may be hidden by this container, run on the host")]
     BadBtf(String),
     /// tracefs is needed (kernels before 6.6) and is not mounted.
     #[error(
@@ -71,6 +68,20 @@ pub enum StartError {
          /sys/kernel/tracing"
     )]
     NoTracefs,
+    /// The tier that was asked for does not exist here.
+    #[error("this kernel has no {mode} probes (they need Linux {since}); use --probe-mode auto")]
+    NoMode {
+        /// Its name.
+        mode: &'static str,
+        /// The first kernel that has it.
+        since: &'static str,
+    },
+    /// No tier exists here.
+    #[error(
+        "this kernel has no user space probes; use one built with CONFIG_UPROBES=y and CONFIG_BPF_EVENTS=y (under WSL: \
+         `wsl --update`)"
+    )]
+    NoUprobes,
     /// The kernel refused the program or a map.
     #[error("the kernel refused {what}: {why}; {cure}")]
     Refused {
@@ -96,11 +107,7 @@ impl StartError {
         } else {
             "please report it with the kernel version"
         };
-        Self::Refused {
-            what: what.into(),
-            why,
-            cure,
-        }
+        Self::Refused { what: what.into(), why, cure }
     }
 }
 
@@ -124,9 +131,7 @@ impl Kernel {
         // Absent where no security module offers lockdown; then there is none.
         check_lockdown(&fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default())?;
         if !Path::new(KERNEL_BTF).exists() {
-            return Err(StartError::NoBtf {
-                wsl: is_wsl(&release),
-            });
+            return Err(StartError::NoBtf { wsl: is_wsl(&release) });
         }
         let btf = Btf::from_sys_fs().map_err(|e| StartError::BadBtf(one_line(&e)))?;
         Ok(Self { btf, release })
@@ -150,17 +155,11 @@ impl Kernel {
     ///
     /// # Errors
     /// [`StartError::Refused`] with the kernel's reason.
-    pub fn load<'a>(
-        &'a self,
-        object: &[u8],
-        configure: impl FnOnce(&mut EbpfLoader<'a>),
-    ) -> Result<Ebpf, StartError> {
+    pub fn load<'a>(&'a self, object: &[u8], configure: impl FnOnce(&mut EbpfLoader<'a>)) -> Result<Ebpf, StartError> {
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&self.btf)).allow_unsupported_maps();
         configure(&mut loader);
-        loader
-            .load(object)
-            .map_err(|e| StartError::refused("the BPF object", &e))
+        loader.load(object).map_err(|e| StartError::refused("the BPF object", &e))
     }
 }
 
@@ -177,14 +176,10 @@ fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
                     .lines()
                     .map(str::trim)
                     .filter(|line| {
-                        !line.is_empty()
-                            && !line.starts_with("processed ")
-                            && !line.starts_with("verification time")
+                        !line.is_empty() && !line.starts_with("processed ") && !line.starts_with("verification time")
                     })
                     .rfind(|line| !line.starts_with("stack depth"));
-                format!("{} {}", head.trim(), reason.unwrap_or_default())
-                    .trim()
-                    .to_owned()
+                format!("{} {}", head.trim(), reason.unwrap_or_default()).trim().to_owned()
             }
             None => text.lines().map(str::trim).collect::<Vec<_>>().join(" "),
         };
@@ -197,10 +192,7 @@ fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 fn os_release() -> String {
-    rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 /// Whether `release` is that of a WSL kernel (`5.15.153.1-microsoft-standard-WSL2`).
@@ -209,9 +201,7 @@ fn is_wsl(release: &str) -> bool {
 }
 
 fn check_release(release: &str) -> Result<(), StartError> {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map_while(|n| n.parse::<u32>().ok());
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
         (Some(major), Some(minor)) if (major, minor) >= MIN_KERNEL => Ok(()),
         _ => Err(StartError::OldKernel(release.to_owned())),
@@ -240,15 +230,13 @@ fn check_capabilities(effective: u64) -> Result<(), StartError> {
 
 /// `text` is the content of `/sys/kernel/security/lockdown`, such as `none [integrity] confidentiality`.
 fn check_lockdown(text: &str) -> Result<(), StartError> {
-    if text.contains("[confidentiality]") {
-        Err(StartError::LockedDown)
-    } else {
-        Ok(())
-    }
+    if text.contains("[confidentiality]") { Err(StartError::LockedDown) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
@@ -258,10 +246,7 @@ mod tests {
         }
         for bad in ["5.14.21", "4.18.0-553.el8.x86_64", "", "unknown"] {
             let message = check_release(bad).unwrap_err().to_string();
-            assert!(
-                message.contains(bad) && message.contains("5.15"),
-                "{message}"
-            );
+            assert!(message.contains(bad) && message.contains("5.15"), "{message}");
         }
     }
 
@@ -272,18 +257,11 @@ mod tests {
         assert!(check_capabilities(0x1ff_ffff_ffff).is_ok());
         assert!(check_capabilities(1 << CAP_SYS_ADMIN).is_ok());
         assert!(check_capabilities(1 << CAP_BPF | 1 << CAP_PERFMON).is_ok());
-        for (set, word) in [
-            (0, "CAP_BPF and"),
-            (1 << CAP_BPF, "CAP_PERFMON besides"),
-            (1 << CAP_PERFMON, "CAP_BPF besides"),
-        ] {
+        for (set, word) in
+            [(0, "CAP_BPF and"), (1 << CAP_BPF, "CAP_PERFMON besides"), (1 << CAP_PERFMON, "CAP_BPF besides")]
+        {
             let message = check_capabilities(set).unwrap_err().to_string();
-            assert!(
-                message.starts_with("not root")
-                    && message.contains(word)
-                    && message.contains("sudo"),
-                "{message}"
-            );
+            assert!(message.starts_with("not root") && message.contains(word) && message.contains("sudo"), "{message}");
         }
     }
 
@@ -292,10 +270,7 @@ mod tests {
         assert!(check_lockdown("").is_ok());
         assert!(check_lockdown("[none] integrity confidentiality\n").is_ok());
         assert!(check_lockdown("none [integrity] confidentiality\n").is_ok());
-        assert!(matches!(
-            check_lockdown("none integrity [confidentiality]\n"),
-            Err(StartError::LockedDown)
-        ));
+        assert!(matches!(check_lockdown("none integrity [confidentiality]\n"), Err(StartError::LockedDown)));
     }
 
     #[test]
@@ -308,21 +283,14 @@ mod tests {
             (StartError::NoBtf { wsl: true }, "wsl --update"),
             (StartError::BadBtf("x".into()), "run on the host"),
             (StartError::NoTracefs, "mount -t tracefs"),
-            (
-                StartError::refused("program x", &io::Error::from_raw_os_error(1)),
-                "CAP_SYS_ADMIN",
-            ),
-            (
-                StartError::refused("map x", &io::Error::from_raw_os_error(12)),
-                "smaller ring",
-            ),
+            (StartError::NoMode { mode: "session", since: "6.13" }, "--probe-mode auto"),
+            (StartError::NoUprobes, "CONFIG_UPROBES"),
+            (StartError::refused("program x", &io::Error::from_raw_os_error(1)), "CAP_SYS_ADMIN"),
+            (StartError::refused("map x", &io::Error::from_raw_os_error(12)), "smaller ring"),
         ];
         for (error, cure) in all {
             let message = error.to_string();
-            assert!(
-                message.contains(cure) && !message.contains('\n'),
-                "{message}"
-            );
+            assert!(message.contains(cure) && !message.contains('\n'), "{message}");
         }
     }
 
@@ -334,9 +302,6 @@ mod tests {
         )]
         struct Log;
         let text = one_line(&Log);
-        assert!(
-            text.ends_with("R2 !read_ok") && !text.contains("R1=ctx"),
-            "{text}"
-        );
+        assert!(text.ends_with("R2 !read_ok") && !text.contains("R1=ctx"), "{text}");
     }
 }

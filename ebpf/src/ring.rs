@@ -42,22 +42,12 @@ impl Ring {
     /// # Errors
     /// [`StartError::Refused`] when there is no such map, or it cannot be mapped into memory.
     pub fn take(ebpf: &mut Ebpf, name: &str) -> Result<Self, StartError> {
-        let refused = |error: &(dyn std::error::Error + 'static)| {
-            StartError::refused(format!("map {name}"), error)
-        };
-        let map = ebpf
-            .take_map(name)
-            .ok_or_else(|| refused(&io::Error::from(io::ErrorKind::NotFound)))?;
+        let refused = |error: &(dyn std::error::Error + 'static)| StartError::refused(format!("map {name}"), error);
+        let map = ebpf.take_map(name).ok_or_else(|| refused(&io::Error::from(io::ErrorKind::NotFound)))?;
         let inner = RingBuf::try_from(map).map_err(|e| refused(&e))?;
-        let epoll =
-            epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| refused(&io::Error::from(e)))?;
-        epoll::add(
-            &epoll,
-            &inner,
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        )
-        .map_err(|e| refused(&io::Error::from(e)))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| refused(&io::Error::from(e)))?;
+        epoll::add(&epoll, &inner, epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)
+            .map_err(|e| refused(&io::Error::from(e)))?;
         Ok(Self { inner, epoll })
     }
 
@@ -66,12 +56,7 @@ impl Ring {
     /// # Errors
     /// What `epoll_ctl(2)` reports.
     pub fn wake_on(&self, fd: impl AsFd) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(1),
-            epoll::EventFlags::IN,
-        )?)
+        Ok(epoll::add(&self.epoll, fd, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?)
     }
 
     /// Calls `each` with every record that is complete now, at most `limit` of them, oldest first; returns how many it was.
@@ -98,14 +83,8 @@ impl Ring {
     /// What `epoll_wait(2)` reports, `EINTR` apart.
     pub fn wait(&self, timeout: Duration) -> io::Result<()> {
         let timeout = timeout.min(MAX_WAIT);
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        let mut ready = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; 2];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        let mut ready = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 2];
         match epoll::wait(&self.epoll, &mut ready[..], Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
@@ -119,13 +98,9 @@ mod tests {
 
     #[test]
     fn wakeups_come_before_an_eighth_of_the_ring_is_unread() {
-        for (ring, wake) in [
-            (4096, 512),
-            (64 << 10, 8192),
-            (512 << 10, 64 << 10),
-            (64 << 20, 64 << 10),
-            (1 << 31, 64 << 10),
-        ] {
+        for (ring, wake) in
+            [(4096, 512), (64 << 10, 8192), (512 << 10, 64 << 10), (64 << 20, 64 << 10), (1 << 31, 64 << 10)]
+        {
             assert_eq!(wakeup_bytes(ring), wake);
         }
         assert_eq!(wakeup_bytes(0), 1);

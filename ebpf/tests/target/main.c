@@ -1,0 +1,66 @@
+/* Waits for a line on stdin, makes exactly known calls, and says so: target SCENARIO [COUNT [THREADS]] */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int f0(long, long), f1(long, long), f7(long, long), f19(long, long);
+int eight(long, long, long, long, long, long, long, long);
+int in_out(const long *, long *);
+int outer(long), recursive(long), tail(void), jump_and_return(void);
+
+static long count;
+
+static void *calls(void *unused)
+{
+	(void)unused;
+	for (long i = 0; i < count; i++)
+		f7(i, 2);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	const char *scenario = argc > 1 ? argv[1] : "";
+	int threads = argc > 3 ? atoi(argv[3]) : 1;
+	char line[16];
+
+	count = argc > 2 ? atol(argv[2]) : 1;
+	if (!fgets(line, sizeof(line), stdin))
+		return 1;
+	if (!strcmp(scenario, "calls")) {
+		pthread_t thread[64];
+		for (int i = 0; i < threads; i++)
+			pthread_create(&thread[i], NULL, calls, NULL);
+		for (int i = 0; i < threads; i++)
+			pthread_join(thread[i], NULL);
+	} else if (!strcmp(scenario, "arguments")) {
+		long in[2] = {3, 21}, out = 0;
+		f0(-1, 5);
+		f19(7, 8);
+		eight(1, 2, 3, 4, 5, 6, 7, 8);
+		in_out(in, &out);
+		in_out(in, &out);
+	} else if (!strcmp(scenario, "nested")) {
+		for (long i = 0; i < count; i++)
+			outer(i);
+	} else if (!strcmp(scenario, "recursive")) {
+		recursive(count);
+	} else if (!strcmp(scenario, "odd")) {
+		for (long i = 0; i < count; i++) {
+			jump_and_return();
+			tail();
+		}
+	} else if (!strcmp(scenario, "empty")) {
+		/* No call at all. */
+	} else {
+		return 2;
+	}
+	puts("done");
+	fflush(stdout);
+	/* Stay, so that open calls and mappings can be looked at, until stdin is closed. */
+	while (fgets(line, sizeof(line), stdin))
+		;
+	return 0;
+}
