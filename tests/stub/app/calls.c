@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Makes the calls: each API function with its true signature, found by name in the library that the plan names. */
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app.h"
 #include "cuda_types.h"
@@ -108,25 +110,24 @@ static bool plain(const struct stub_behaviour *b)
 }
 
 /*
- * Opens the library and finds the steps' functions: driver functions in the driver, which lies beside the runtime of the
- * stub. A library that is not the stub can be called too, but not told how to behave.
+ * Opens the library and finds the steps' functions: driver functions in the driver, which lies beside the
+ * runtime of the stub. A library that is not the stub can be called too, but not told how to behave.
  */
 void calls_open(struct plan *plan)
 {
+	char beside[4096] = "";
 	void *library = NULL, *driver = NULL;
-	const char *slash = plan->library ? strrchr(plan->library, '/') : NULL;
+	char *slash;
 
 	if (plan->library && !(library = dlopen(plan->library, RTLD_NOW)))
 		fail("opening the library", dlerror());
-	if (slash) {
-		char path[4096];
-		size_t n = (size_t)(slash - plan->library);
-
-		if (n + sizeof("/libcuda.so.1") <= sizeof(path)) {
-			memcpy(path, plan->library, n);
-			strcpy(path + n, "/libcuda.so.1");
-			driver = dlopen(path, RTLD_NOW);
-		}
+	if (plan->library)
+		snprintf(beside, sizeof(beside), "%s", plan->library);
+	else if (readlink("/proc/self/exe", beside, sizeof(beside) - 1) < 0) /* the runtime is in here */
+		beside[0] = '\0';
+	if ((slash = strrchr(beside, '/')) && (size_t)(slash - beside) + sizeof("/libcuda.so.1") <= sizeof(beside)) {
+		strcpy(slash, "/libcuda.so.1");
+		driver = dlopen(beside, RTLD_NOW);
 	}
 	if (!driver)
 		driver = dlopen("libcuda.so.1", RTLD_NOW); /* absent beside a real runtime without a GPU */
