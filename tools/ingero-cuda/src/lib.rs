@@ -1,1 +1,3 @@
 //! ingero-cuda, as a library.
+
+pub mod symbols;

@@ -1,0 +1,94 @@
+//! A call's argument words as they arrive, and what they mean.
+
+/// What was kept of one call.
+///
+/// `words` holds the integer argument registers in the order of the calling convention (rdi, rsi, rdx, rcx, r8, r9;
+/// or x0 to x7) and then the words of the stack, from the first stack argument on. A word that could not be read, and
+/// all after it, are not in the slice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Args<'a> {
+    /// Registers, then stack.
+    pub words: &'a [u64],
+    /// What [`Spec::in_words`](super::Spec) asked to be read at the entry; empty where it could not be.
+    pub memory: &'a [u64],
+    /// What [`Spec::out_bytes`](super::Spec) asked to be read at the return; `None` where it could not be, or where
+    /// the call failed.
+    pub out: Option<u64>,
+}
+
+/// Direction of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Dir {
+    /// Host to device.
+    H2d,
+    /// Device to host.
+    D2h,
+    /// Device to device.
+    D2d,
+    /// Host to host.
+    H2h,
+    /// Between two devices.
+    P2p,
+}
+
+impl Dir {
+    /// Its value in a record.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::H2d => "h2d",
+            Self::D2h => "d2h",
+            Self::D2d => "d2d",
+            Self::H2h => "h2h",
+            Self::P2p => "p2p",
+        }
+    }
+
+    /// From a `cudaMemcpyKind` (`driver_types.h`); `cudaMemcpyDefault` leaves it to the driver and gives `None`.
+    pub(super) fn from_kind(kind: u32) -> Option<Self> {
+        match kind {
+            0 => Some(Self::H2h),
+            1 => Some(Self::H2d),
+            2 => Some(Self::D2h),
+            3 => Some(Self::D2d),
+            _ => None,
+        }
+    }
+
+    /// From two `CUmemorytype`s (`cuda.h`): 1 host, 2 device, 3 array, which lies on the device; 4 is unified memory,
+    /// whose side is not known.
+    pub(super) fn from_memory_types(source: u32, destination: u32) -> Option<Self> {
+        match (source, destination) {
+            (1, 1) => Some(Self::H2h),
+            (1, 2 | 3) => Some(Self::H2d),
+            (2 | 3, 1) => Some(Self::D2h),
+            (2 | 3, 2 | 3) => Some(Self::D2d),
+            _ => None,
+        }
+    }
+}
+
+/// The arguments of one call, as far as they apply and could be read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// Bytes copied, filled, allocated or communicated by this rank.
+    pub bytes: Option<u64>,
+    /// Direction of a copy.
+    pub dir: Option<Dir>,
+    /// Stream handle; 0 is the default stream.
+    pub stream: Option<u64>,
+    /// Kernel handle (runtime: address of the host stub; driver: `CUfunction`) or host function.
+    pub func: Option<u64>,
+    /// Blocks in the grid, x y z.
+    pub grid: Option<[u32; 3]>,
+    /// Threads in a block, x y z.
+    pub block: Option<[u32; 3]>,
+    /// Dynamic shared memory for each block, bytes.
+    pub shmem: Option<u64>,
+    /// The memory allocated, freed or filled.
+    pub ptr: Option<u64>,
+    /// Elements (where `dtype` is given) or operations in a batch.
+    pub count: Option<u64>,
+    /// Element type of a collective.
+    pub dtype: Option<&'static str>,
+}

@@ -1,0 +1,105 @@
+//! What `--list` shows.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use ingero_common::discover::insn::Class;
+use ingero_common::discover::{ElfError, Library};
+use ingero_common::text::Printable;
+
+use super::select::{Selection, symbols_in};
+
+/// One library and what would be probed in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LibraryListing {
+    /// The file.
+    pub library: Library,
+    /// Processes that have it mapped: id and name.
+    pub processes: Vec<(u32, Vec<u8>)>,
+    /// Distinct operations of the table that it has.
+    pub operations: usize,
+    /// Operations of the table that it has not.
+    pub missing: usize,
+    /// What would be probed.
+    pub selection: Selection,
+    /// First instructions, counted: class, behind a landing pad or not.
+    pub first_instructions: BTreeMap<(Class, bool), usize>,
+}
+
+impl LibraryListing {
+    /// Reads a library's symbols.
+    ///
+    /// # Errors
+    /// When the file is gone, malformed, or a Go program.
+    pub fn new(library: Library, processes: Vec<(u32, Vec<u8>)>) -> Result<Self, ElfError> {
+        let file = library.open()?;
+        let selection = symbols_in(library.kind, &file)?;
+        let mut operations: Vec<&str> = selection.symbols.iter().map(|symbol| symbol.op.name).collect();
+        operations.sort_unstable();
+        operations.dedup();
+        let mut first_instructions = BTreeMap::new();
+        for symbol in &selection.symbols {
+            *first_instructions.entry((symbol.first.class, symbol.first.landing_pad)).or_default() += 1;
+        }
+        Ok(Self {
+            missing: super::table::ops(library.kind).len() - operations.len(),
+            operations: operations.len(),
+            library,
+            processes,
+            selection,
+            first_instructions,
+        })
+    }
+}
+
+/// Writes the listings as text for people.
+///
+/// # Errors
+/// When `out` fails.
+pub fn write_listing(out: &mut impl Write, listings: &[LibraryListing]) -> io::Result<()> {
+    for listing in listings {
+        write_one(out, listing)?;
+    }
+    Ok(())
+}
+
+fn write_one(out: &mut impl Write, listing: &LibraryListing) -> io::Result<()> {
+    let library = &listing.library;
+    write!(out, "{:<7} {}", library.kind.src(), Printable(&library.path))?;
+    if let Some(version) = &library.version {
+        write!(out, "  version {version}")?;
+    }
+    if library.is_static {
+        write!(out, "  (linked statically)")?;
+    }
+    if library.deleted {
+        write!(out, "  (deleted)")?;
+    }
+    writeln!(out)?;
+    writeln!(
+        out,
+        "        {} operations as {} functions, {} not in this version, {} aliases skipped",
+        listing.operations,
+        listing.selection.symbols.len(),
+        listing.missing,
+        listing.selection.aliases,
+    )?;
+    if !listing.first_instructions.is_empty() {
+        write!(out, "        begin with")?;
+        for (at, ((class, landing_pad), count)) in listing.first_instructions.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            let pad = if *landing_pad { "landing pad + " } else { "" };
+            write!(out, "{comma} {pad}{} {count}", class.name())?;
+        }
+        writeln!(out)?;
+    }
+    if listing.processes.is_empty() {
+        writeln!(out, "        in no process")
+    } else {
+        write!(out, "        in")?;
+        for (at, (pid, comm)) in listing.processes.iter().enumerate() {
+            write!(out, "{} {pid} ({})", if at == 0 { "" } else { "," }, Printable(comm))?;
+        }
+        writeln!(out)
+    }
+}

@@ -1,0 +1,121 @@
+//! Which of a library's functions get a probe, and under which name.
+
+use std::collections::HashMap;
+use std::fs::File;
+
+use ingero_common::discover::elf::{ElfFile, Function, Functions};
+use ingero_common::discover::insn::{Arch, FirstInsn};
+use ingero_common::discover::{ElfError, LibraryKind};
+
+use super::decode::Decoder;
+use super::op::Op;
+use super::table::ops;
+
+/// One place to probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// The traced function.
+    pub op: &'static Op,
+    /// The exported name by which it was found.
+    pub name: String,
+    /// Offset of the probe in the file, bytes.
+    pub offset: u64,
+    /// How it begins, counted in listings.
+    pub first: FirstInsn,
+    /// Reads its arguments.
+    pub decoder: Decoder,
+}
+
+impl Symbol {
+    /// The exported name where it is not the operation's own: the `sym` of its records.
+    #[must_use]
+    pub fn sym(&self) -> Option<&str> {
+        (self.name != self.op.name).then_some(self.name.as_str())
+    }
+}
+
+/// What is to be probed in one library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// One for each distinct address, by offset.
+    pub symbols: Vec<Symbol>,
+    /// Functions left out because all they do is jump into another one that is probed.
+    pub aliases: usize,
+}
+
+/// An exported name taken apart.
+struct Parsed<'a> {
+    op: &'static Op,
+    name: &'a str,
+    version: &'a str,
+}
+
+/// Finds the operation behind an exported name: `cudaMemcpy_ptds` and `pncclSend` as well as the bare ones.
+///
+/// Returns it with a decoder for that very variant.
+#[must_use]
+pub fn lookup(kind: LibraryKind, name: &str, arch: Arch) -> Option<(&'static Op, Decoder)> {
+    let parsed = parse(kind, name)?;
+    Some((parsed.op, Decoder::new(parsed.op, parsed.version, arch)))
+}
+
+fn parse(kind: LibraryKind, name: &str) -> Option<Parsed<'_>> {
+    // NCCL exports every function twice, the second time for profilers that replace the first.
+    let bare = match kind {
+        LibraryKind::Nccl => name.strip_prefix('p').filter(|bare| bare.starts_with("nccl")).unwrap_or(name),
+        _ => name,
+    };
+    // Variants for the per-thread default stream come last: `cuMemcpyHtoD_v2_ptds`.
+    let bare = bare.strip_suffix("_ptsz").or_else(|| bare.strip_suffix("_ptds")).unwrap_or(bare);
+    let base_length =
+        ["_v2", "_v3", "_v4"].iter().find_map(|version| bare.strip_suffix(version)).map_or(bare.len(), str::len);
+    let (base, version) = bare.split_at(base_length);
+    let op = ops(kind).iter().find(|op| op.name == base)?;
+    Some(Parsed { op, name, version })
+}
+
+/// Reads a library's functions and chooses the probes among them.
+///
+/// # Errors
+/// When the file is malformed, or a Go program.
+pub fn symbols_in(kind: LibraryKind, file: &File) -> Result<Selection, ElfError> {
+    let traced = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| parse(kind, name).is_some());
+    Ok(select(kind, &ElfFile::new(file)?.functions(traced)?))
+}
+
+/// Chooses the probes for one library of one kind.
+#[must_use]
+pub(super) fn select(kind: LibraryKind, functions: &Functions) -> Selection {
+    let mut selection = Selection { symbols: Vec::new(), aliases: 0 };
+    let parsed: HashMap<usize, Parsed<'_>> = functions
+        .list
+        .iter()
+        .enumerate()
+        .filter_map(|(index, function)| Some((index, best_name(kind, function)?)))
+        .collect();
+    for (index, function) in functions.list.iter().enumerate() {
+        let Some(found) = parsed.get(&index) else { continue };
+        if function.alias_of.is_some_and(|target| parsed.contains_key(&target)) {
+            selection.aliases += 1;
+            continue;
+        }
+        selection.symbols.push(Symbol {
+            op: found.op,
+            name: found.name.to_owned(),
+            offset: function.probe_offset,
+            first: function.first,
+            decoder: Decoder::new(found.op, found.version, functions.arch),
+        });
+    }
+    selection
+}
+
+/// One address may have several names (an alias, or two equal functions folded into one by the linker): the operation's
+/// own name if it is among them, else the shortest, else the first by alphabet.
+fn best_name(kind: LibraryKind, function: &Function) -> Option<Parsed<'_>> {
+    function
+        .names
+        .iter()
+        .filter_map(|name| parse(kind, std::str::from_utf8(name).ok()?))
+        .min_by_key(|parsed| (parsed.name != parsed.op.name, parsed.name.len(), parsed.name))
+}
