@@ -17,6 +17,7 @@ mod machine;
 mod process;
 pub mod pty;
 mod records;
+mod tracing;
 pub mod wheels;
 mod workload;
 
@@ -24,4 +25,5 @@ pub use binaries::{bin, bin_dir, repository};
 pub use machine::{Machine, in_mounts, without_root};
 pub use process::{Background, Output, tool};
 pub use records::Records;
-pub use workload::Workload;
+pub use tracing::{Tracers, cuda, report, sched, watching};
+pub use workload::{Workload, plan};

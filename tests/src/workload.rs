@@ -6,6 +6,14 @@ use std::process::Stdio;
 use ingero_workload::plan::Plan;
 use ingero_workload::run::App;
 use ingero_workload::stats::Stats;
+use ingero_workload::stub_dir;
+
+/// A plan of these steps, on the stub's CUDA 12 runtime.
+#[track_caller]
+pub fn plan(steps: &[&str]) -> Plan {
+    let steps = steps.iter().map(|step| step.parse().unwrap()).collect();
+    Plan { library: Some(stub_dir().join("libcudart.so.12")), steps, ..Plan::default() }
+}
 
 /// A workload that waits at its gate.
 #[derive(Debug)]

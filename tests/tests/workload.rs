@@ -1,20 +1,11 @@
 //! The workload does what it is asked for and counts it, without any tracer: what the other tests measure against.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-use ingero_tests::Workload;
+use ingero_tests::{Workload, plan};
 use ingero_workload::plan::{Loader, Plan, Seccomp, Step};
-use ingero_workload::stub_dir;
-
-fn plan(steps: &[&str]) -> Plan {
-    Plan {
-        library: Some(stub_dir().join("libcudart.so.12")),
-        steps: steps.iter().map(|s| s.parse().unwrap()).collect(),
-        ..Plan::default()
-    }
-}
 
 #[test]
 fn threads_generations_and_children_all_count() {

@@ -1,0 +1,56 @@
+//! Nothing is lost in silence: what was called is either in the stream or counted as missing.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use ingero_tests::{Background, Machine, Workload, cuda, plan, watching};
+use ingero_workload::plan::Plan;
+
+/// Four threads, a million calls between them.
+fn million() -> Plan {
+    Plan { threads: 4, ..plan(&["cudaLaunchKernel*250000"]) }
+}
+
+#[test]
+fn a_million_calls_from_four_threads_are_all_there() {
+    let _machine = Machine::take();
+    let workload = Workload::at_its_gate(&million());
+    let pid = workload.pid();
+    let mut tracer = Background::start_piped(&mut cuda(pid));
+    tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
+    let stats = workload.run();
+    let out = tracer.interrupt().exits(0);
+    let records = out.records();
+
+    assert_eq!(stats.all_calls(), 1_000_000);
+    assert_eq!(records.lost_in_all(), 0, "with the default ring and a consumer that reads");
+    assert_eq!(records.outermost(pid).count(), 1_000_000);
+    records.balance();
+    // Each thread's calls are its own.
+    for thread in stats.in_role("thread") {
+        let own = records.outermost(pid).filter(|r| r["tid"] == thread.tid).count();
+        assert_eq!(own, 250_000, "thread {}", thread.tid);
+    }
+}
+
+#[test]
+fn what_a_full_ring_cannot_take_is_counted() {
+    let _machine = Machine::take();
+    let workload = Workload::at_its_gate(&million());
+    let pid = workload.pid();
+    // Nobody reads the pipe, so the tracer comes to a halt and the ring fills up behind it.
+    let mut tracer = Background::start_stalled(cuda(pid).args(["--ring-size", "64k"]));
+    tracer.wait_until_holds("probes", |pid| !ingero_tests::bpf::Held::by(pid).links.is_empty());
+    let calls = workload.run().all_calls();
+    tracer.read_on();
+    let records = tracer.interrupt().exits(0).records();
+
+    let (written, lost) = (records.outermost(pid).count() as u64, records.lost_in_all());
+    assert!(lost > 0, "a ring of 64 KiB cannot hold a million calls");
+    assert_eq!(written + lost, calls);
+    records.balance();
+    // Where they are missing is said too: every loss covers a stretch of time.
+    for record in records.of("ingero", "lost") {
+        assert_eq!((&record["stream"], &record["why"]), (&"cuda".into(), &"ring_full".into()), "{record}");
+        assert!(record["mono_ns"].is_u64() && record["dur_ns"].is_u64(), "{record}");
+    }
+}

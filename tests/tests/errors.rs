@@ -1,0 +1,68 @@
+//! What is missing is named in one line, with the cure, and the exit status is 2.
+
+use std::process::Command;
+
+use ingero_tests::{Background, Machine, Output, in_mounts, tool, without_root};
+
+#[test]
+fn not_root() {
+    for name in ["ingero-cuda", "ingero-sched"] {
+        let mut command = without_root(&tool(name));
+        Output::of(command.args(["--duration", "1s"])).exits(2).says_in_one_line(&[name, "root", "sudo"]);
+    }
+}
+
+#[test]
+fn no_btf() {
+    let _machine = Machine::take();
+    for name in ["ingero-cuda", "ingero-sched"] {
+        let mut command = in_mounts("mount -t tmpfs none /sys/kernel/btf", &tool(name));
+        Output::of(command.args(["--duration", "1s"])).exits(2).says_in_one_line(&[name, "BTF"]);
+    }
+}
+
+#[test]
+fn no_tracefs() {
+    let _machine = Machine::take();
+    let prepare = "{ umount -q /sys/kernel/tracing; umount -q /sys/kernel/debug/tracing; true; }";
+    let mut tracer = tool("ingero-cuda");
+    tracer.args(["--probe-mode", "tracefs", "--duration", "1s"]);
+    Output::of(&mut in_mounts(prepare, &tracer)).exits(2).says_in_one_line(&["tracefs", "mount"]);
+}
+
+#[test]
+fn no_such_process() {
+    let _machine = Machine::take();
+    // Above the largest that the kernel gives out (PID_MAX_LIMIT).
+    for name in ["ingero-cuda", "ingero-sched"] {
+        let mut command = tool(name);
+        command.args(["--pid", "4194305", "--duration", "1s"]);
+        Output::of(&mut command).exits(2).says_in_one_line(&[name, "4194305"]);
+    }
+}
+
+#[test]
+fn no_cuda_process() {
+    let _machine = Machine::take();
+    let sleep = Background::start(Command::new("sleep").arg("60"));
+    let mut command = tool("ingero-cuda");
+    command.args(["--pid", &sleep.pid().to_string(), "--duration", "1s"]);
+    // It may still open the library: the tracer waits for that, and says so at once.
+    let out = Output::of(&mut command);
+    out.shows("a word about the missing CUDA library", |out| out.stderr.contains("CUDA"));
+}
+
+#[test]
+fn a_file_that_is_not_there() {
+    Output::of(tool("ingero-join").arg("/nonexistent/cuda.ndjson"))
+        .exits(2)
+        .says_in_one_line(&["ingero-join", "/nonexistent/cuda.ndjson"]);
+    Output::of(tool("ingero-chain").arg("/nonexistent/joined.ndjson"))
+        .exits(2)
+        .says_in_one_line(&["ingero-chain", "/nonexistent/joined.ndjson"]);
+}
+
+#[test]
+fn a_list_needs_no_root() {
+    Output::of(&mut without_root(tool("ingero-cuda").arg("--list"))).exits(0);
+}
