@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * What sched.bpf.c hands to user space: ebpf/src/sched/event.rs decodes these, field by field, in the same order.
+ *
+ * Every event begins with the same head; `kind` tells what follows. Names (`comm`) are NUL-padded.
+ */
+#ifndef INGERO_SCHED_H
+#define INGERO_SCHED_H
+
+#include "core.h"
+
+/* An executable that is being started. */
+struct linux_binprm {
+	const char *filename;
+} __attribute__((preserve_access_index));
+
+struct page;
+
+enum event_kind {
+	EVENT_SWITCH = 1,
+	EVENT_FORK = 2,
+	EVENT_THREAD = 3,
+	EVENT_EXEC = 4,
+	EVENT_THREAD_EXIT = 5,
+	EVENT_PROCESS_EXIT = 6,
+	EVENT_PAGES = 7,
+	/* Written by the iterator: a process is watched now. */
+	EVENT_WATCHED = 8,
+	EVENT_OOM = 9,
+	EVENT_RETRANSMIT = 10,
+};
+
+/* Why a process is watched. User space stores the first two in `requests`. */
+enum why {
+	WHY_ASKED = 1,
+	WHY_CUDA = 2,
+	WHY_CHILD = 3,
+};
+
+/* What the thread left the CPU as (`switch_event.state`). */
+enum left_as {
+	LEFT_RUNNABLE = 'R',
+	LEFT_SLEEPING = 'S',
+	LEFT_UNINTERRUPTIBLE = 'D',
+	LEFT_IDLE = 'I',
+	LEFT_STOPPED = 'T',
+	LEFT_TRACED = 't',
+	LEFT_PARKED = 'P',
+	LEFT_DEAD = 'X',
+	LEFT_WAKING = 'W',
+};
+
+struct who {
+	__u32 pid;
+	__u32 tid;
+	char comm[TASK_COMM_LEN];
+};
+
+struct event_head {
+	__u64 mono_ns;
+	__u64 dur_ns;
+	__u32 kind;
+	/* The process as its own PID namespace numbers it; 0 in the initial one. */
+	__u32 ns_pid;
+	struct who who;
+};
+
+#define SWITCH_HAS_BY 1u
+#define SWITCH_HAS_PREV 2u
+#define SWITCH_HAS_WAKER 4u
+#define SWITCH_WAKER_IRQ 8u
+/* Still off the CPU at the end of the interval. */
+#define SWITCH_OPEN 16u
+
+struct switch_event {
+	struct event_head head;
+	__u64 runq_ns;
+	__u32 state;
+	__u32 cpu;
+	struct who by;
+	struct who prev;
+	struct who waker;
+	__u32 flags;
+	__u32 unused;
+};
+
+/* FORK, THREAD, exits, WATCHED. */
+struct task_event {
+	struct event_head head;
+	__u32 child_pid;
+	__u32 child_tid;
+	/* Of the child in FORK. */
+	__u32 child_ns_pid;
+	/* The exit code as wait(2) reports it. */
+	__s32 code;
+	/* WATCHED: enum why. */
+	__u32 why;
+	__u32 unused;
+};
+
+#define EXE_BYTES 256
+
+struct exec_event {
+	struct event_head head;
+	char exe[EXE_BYTES];
+};
+
+/* PAGES, RETRANSMIT. */
+struct amount_event {
+	struct event_head head;
+	__u64 count;
+	__u64 bytes;
+};
+
+/* What one CPU has counted. `seen` = records in the ring + all that is lost. */
+struct counters {
+	__u64 seen;
+	__u64 ring_full;
+	/* Threads that could not be watched for want of memory. */
+	__u64 map_full;
+};
+
+#endif

@@ -1,0 +1,333 @@
+//! The events of `bpf/sched.bpf.c`, decoded from the bytes of the ring and of the iterators.
+//!
+//! The layout is that of `bpf/sched.h`: little- or big-endian as the machine is, without padding between the fields. An
+//! event borrows the bytes it was decoded from; nothing is allocated.
+
+/// Length of a thread's name, NUL-padded (`TASK_COMM_LEN`).
+pub const COMM_BYTES: usize = 16;
+/// Space for the path of an executable, NUL-terminated (`EXE_BYTES`).
+const EXE_BYTES: usize = 256;
+
+const KIND_SWITCH: u32 = 1;
+const KIND_FORK: u32 = 2;
+const KIND_THREAD: u32 = 3;
+const KIND_EXEC: u32 = 4;
+const KIND_THREAD_EXIT: u32 = 5;
+const KIND_PROCESS_EXIT: u32 = 6;
+const KIND_PAGES: u32 = 7;
+const KIND_WATCHED: u32 = 8;
+
+const HAS_BY: u32 = 1;
+const HAS_PREV: u32 = 2;
+const HAS_WAKER: u32 = 4;
+const WAKER_IRQ: u32 = 8;
+const OPEN: u32 = 16;
+
+/// A thread at the moment of the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Who<'a> {
+    /// The process (TGID), as the initial PID namespace sees it.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its name, NUL-padded.
+    pub comm: &'a [u8],
+}
+
+/// What every event begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// Start of the interval, CLOCK_MONOTONIC ns.
+    pub mono_ns: u64,
+    /// Its length; 0 for an instant.
+    pub dur_ns: u64,
+    /// The process as its own PID namespace numbers it, where that is not the initial one.
+    pub ns_pid: Option<u32>,
+    /// Whom it is about.
+    pub who: Who<'a>,
+}
+
+/// A thread was off the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch<'a> {
+    /// The thread and its interval.
+    pub head: Head<'a>,
+    /// The part of the interval spent on a run queue, ns.
+    pub runq_ns: u64,
+    /// The letter of the state it left with, as `ps` prints it; `R` when it was preempted.
+    pub state: u8,
+    /// The CPU it came back on, or left where it has not come back.
+    pub cpu: u32,
+    /// Who took the CPU when it left.
+    pub by: Option<Who<'a>>,
+    /// Who ran on the CPU before it came back.
+    pub prev: Option<Who<'a>>,
+    /// The thread that woke it.
+    pub waker: Option<Who<'a>>,
+    /// An interrupt woke it.
+    pub waker_irq: bool,
+    /// It has not come back by the end of the interval.
+    pub open: bool,
+}
+
+/// Why a process is watched (`enum why`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// By its PID, or with everything else.
+    Asked = 1,
+    /// It uses CUDA.
+    Cuda = 2,
+    /// It descends from a watched one.
+    Child = 3,
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// A thread is back on a CPU, or still off it when tracing stops.
+    Switch(Switch<'a>),
+    /// A watched process has a new child.
+    Fork {
+        /// The thread that forked.
+        head: Head<'a>,
+        /// The child.
+        child_pid: u32,
+        /// The child as its own PID namespace numbers it.
+        child_ns_pid: Option<u32>,
+        /// Whether the child is watched from here on; it is not only where memory ran out.
+        watched: bool,
+    },
+    /// A watched process has a new thread.
+    Thread {
+        /// The thread that made it.
+        head: Head<'a>,
+        /// The process of the new thread.
+        child_pid: u32,
+        /// The new thread.
+        child_tid: u32,
+    },
+    /// A process runs another executable from now on.
+    Exec {
+        /// The process, under its new name.
+        head: Head<'a>,
+        /// Path of the executable, NUL-terminated, cut at 255 bytes.
+        exe: &'a [u8],
+    },
+    /// One of several threads ends.
+    ThreadExit {
+        /// The thread.
+        head: Head<'a>,
+        /// As wait(2) reports it.
+        code: i32,
+    },
+    /// A process ends.
+    ProcessExit {
+        /// The process; `tid` is its `pid`.
+        head: Head<'a>,
+        /// As wait(2) reports it.
+        code: i32,
+    },
+    /// Page allocations of a thread.
+    Pages {
+        /// The thread, from its first to its last allocation.
+        head: Head<'a>,
+        /// Allocations.
+        count: u64,
+        /// Their sum.
+        bytes: u64,
+    },
+    /// A process is watched (iterator only). The head has no time: the reader knows when it has read the whole iterator.
+    Watched {
+        /// The process.
+        head: Head<'a>,
+        /// The reason.
+        why: Why,
+    },
+}
+
+/// Decodes one event from the beginning of `bytes`: the event and its length. `None` where they hold none, which means
+/// that the program and this module are not of one version.
+pub fn decode(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
+    let mut fields = Fields(bytes);
+    let (kind, head) = head(&mut fields)?;
+    let event = match kind {
+        KIND_SWITCH => Event::Switch(switch(head, &mut fields)?),
+        KIND_FORK | KIND_THREAD | KIND_THREAD_EXIT | KIND_PROCESS_EXIT | KIND_WATCHED => task(kind, head, &mut fields)?,
+        KIND_EXEC => Event::Exec { head, exe: fields.bytes(EXE_BYTES)? },
+        KIND_PAGES => Event::Pages { head, count: fields.u64()?, bytes: fields.u64()? },
+        _ => return None,
+    };
+    Some((event, bytes.len() - fields.0.len()))
+}
+
+fn head<'a>(fields: &mut Fields<'a>) -> Option<(u32, Head<'a>)> {
+    let (mono_ns, dur_ns) = (fields.u64()?, fields.u64()?);
+    let (kind, ns_pid) = (fields.u32()?, fields.u32()?);
+    Some((kind, Head { mono_ns, dur_ns, ns_pid: (ns_pid != 0).then_some(ns_pid), who: fields.who()? }))
+}
+
+fn switch<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Switch<'a>> {
+    let runq_ns = fields.u64()?;
+    let (state, cpu) = (fields.u32()?, fields.u32()?);
+    let (by, prev, waker) = (fields.who()?, fields.who()?, fields.who()?);
+    let (flags, _unused) = (fields.u32()?, fields.u32()?);
+    let given = |flag: u32, who| (flags & flag != 0).then_some(who);
+    Some(Switch {
+        head,
+        runq_ns,
+        state: u8::try_from(state).ok()?,
+        cpu,
+        by: given(HAS_BY, by),
+        prev: given(HAS_PREV, prev),
+        waker: given(HAS_WAKER, waker),
+        waker_irq: flags & WAKER_IRQ != 0,
+        open: flags & OPEN != 0,
+    })
+}
+
+fn task<'a>(kind: u32, head: Head<'a>, fields: &mut Fields<'a>) -> Option<Event<'a>> {
+    let (child_pid, child_tid, child_ns_pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
+    let code = fields.u32()?.cast_signed();
+    let (why, _unused) = (fields.u32()?, fields.u32()?);
+    Some(match kind {
+        KIND_FORK => Event::Fork {
+            head,
+            child_pid,
+            child_ns_pid: (child_ns_pid != 0).then_some(child_ns_pid),
+            watched: why == Why::Child as u32,
+        },
+        KIND_THREAD => Event::Thread { head, child_pid, child_tid },
+        KIND_THREAD_EXIT => Event::ThreadExit { head, code },
+        KIND_PROCESS_EXIT => Event::ProcessExit { head, code },
+        _ => Event::Watched {
+            head,
+            why: [Why::Asked, Why::Cuda, Why::Child].into_iter().find(|known| *known as u32 == why)?,
+        },
+    })
+}
+
+/// Takes fields off the front of a byte slice.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_ne_bytes)
+    }
+
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (first, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    fn who(&mut self) -> Option<Who<'a>> {
+        Some(Who { pid: self.u32()?, tid: self.u32()?, comm: self.bytes(COMM_BYTES)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lays fields out as `bpf/sched.h` does.
+    #[derive(Default)]
+    struct Bytes(Vec<u8>);
+
+    impl Bytes {
+        fn u32s(mut self, values: &[u32]) -> Self {
+            values.iter().for_each(|v| self.0.extend(v.to_ne_bytes()));
+            self
+        }
+        fn u64s(mut self, values: &[u64]) -> Self {
+            values.iter().for_each(|v| self.0.extend(v.to_ne_bytes()));
+            self
+        }
+        fn who(self, pid: u32, tid: u32, comm: &str) -> Self {
+            let mut this = self.u32s(&[pid, tid]);
+            let mut name = [0; COMM_BYTES];
+            name[..comm.len()].copy_from_slice(comm.as_bytes());
+            this.0.extend(name);
+            this
+        }
+        fn head(self, kind: u32) -> Self {
+            self.u64s(&[100, 800]).u32s(&[kind, 0]).who(7, 8, "train")
+        }
+    }
+
+    fn name(who: &Who<'_>) -> String {
+        String::from_utf8_lossy(who.comm).trim_end_matches('\0').to_owned()
+    }
+
+    #[test]
+    fn a_switch_and_its_optional_threads() {
+        let bytes = |flags| {
+            Bytes::default()
+                .head(KIND_SWITCH)
+                .u64s(&[195])
+                .u32s(&[u32::from(b'S'), 3])
+                .who(1, 2, "by")
+                .who(3, 4, "prev")
+                .who(5, 6, "waker")
+                .u32s(&[flags, 0])
+                .0
+        };
+        let all = bytes(HAS_BY | HAS_PREV | HAS_WAKER);
+        let Some((Event::Switch(s), len)) = decode(&all) else { panic!() };
+        assert_eq!(len, all.len());
+        assert_eq!((s.head.mono_ns, s.head.dur_ns, s.runq_ns), (100, 800, 195));
+        assert_eq!((s.head.who.pid, s.head.who.tid, s.state, s.cpu), (7, 8, b'S', 3));
+        assert_eq!([s.by, s.prev, s.waker].map(|w| name(&w.unwrap())), ["by", "prev", "waker"]);
+        assert!(!s.waker_irq && !s.open);
+
+        let none = bytes(WAKER_IRQ | OPEN);
+        let Some((Event::Switch(s), _)) = decode(&none) else { panic!() };
+        assert_eq!([s.by, s.prev, s.waker], [None; 3]);
+        assert!(s.waker_irq && s.open);
+    }
+
+    #[test]
+    fn births_and_deaths() {
+        let task = |kind, rest: [u32; 6]| Bytes::default().head(kind).u32s(&rest).0;
+        let bytes = task(KIND_FORK, [70, 70, 1, 0, 3, 0]);
+        assert!(matches!(
+            decode(&bytes).unwrap().0,
+            Event::Fork { child_pid: 70, child_ns_pid: Some(1), watched: true, .. }
+        ));
+        let bytes = task(KIND_FORK, [70, 70, 0, 0, 0, 0]);
+        assert!(matches!(decode(&bytes).unwrap().0, Event::Fork { child_ns_pid: None, watched: false, .. }));
+        let bytes = task(KIND_THREAD, [7, 71, 0, 0, 3, 0]);
+        assert!(matches!(decode(&bytes).unwrap().0, Event::Thread { child_pid: 7, child_tid: 71, .. }));
+        let bytes = task(KIND_PROCESS_EXIT, [0, 0, 0, 9, 0, 0]);
+        assert!(matches!(decode(&bytes).unwrap().0, Event::ProcessExit { code: 9, .. }));
+        let bytes = task(KIND_WATCHED, [0, 0, 0, 0, 2, 0]);
+        assert!(matches!(decode(&bytes).unwrap().0, Event::Watched { why: Why::Cuda, .. }));
+    }
+
+    #[test]
+    fn events_follow_each_other_and_half_a_one_is_none() {
+        let mut bytes = Bytes::default().head(KIND_PAGES).u64s(&[12, 49152]).0;
+        let first = bytes.len();
+        bytes.extend(Bytes::default().head(KIND_EXEC).0);
+        bytes.extend(b"/usr/bin/python3\0");
+        bytes.resize(first + 48 + EXE_BYTES, 0);
+        let (event, len) = decode(&bytes).unwrap();
+        assert!(matches!(event, Event::Pages { count: 12, bytes: 49152, .. }));
+        assert_eq!(len, first);
+        let Some((Event::Exec { exe, .. }, _)) = decode(&bytes[len..]) else { panic!() };
+        assert!(exe.starts_with(b"/usr/bin/python3\0"));
+        for cut in 0..first {
+            assert!(decode(&bytes[..cut]).is_none(), "{cut}");
+        }
+        assert!(decode(&Bytes::default().head(99).u64s(&[0; 8]).0).is_none());
+    }
+}
