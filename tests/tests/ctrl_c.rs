@@ -81,25 +81,26 @@ fn detaching(mode: &str) -> Duration {
         assert_eq!(trace_events_of(pid), Vec::<String>::new());
         took
     };
-    let took = (0..3).map(|_| one()).min().unwrap();
-    println!("{mode}: detached and ended in {took:?}");
-    took
+    (0..3).map(|_| one()).min().unwrap()
 }
 
 /// The limits are the specification's; serial detaching would take a hundred times as long.
 #[test]
 fn detaches_a_session_within_a_second() {
-    assert!(detaching("session") < Duration::from_secs(1));
+    let took = detaching("session");
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]
 fn detaches_a_multi_link_within_a_second() {
-    assert!(detaching("multi") < Duration::from_secs(1));
+    let took = detaching("multi");
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[test]
 fn detaches_tracefs_events_within_three_seconds() {
-    assert!(detaching("tracefs") < Duration::from_secs(3));
+    let took = detaching("tracefs");
+    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]

@@ -1,0 +1,60 @@
+# The ingero suite. On a fresh machine with Rust, gcc, make and Python:
+#
+#   make run           build, then show why a GPU waits: of the process PID=..., or of a workload on a stub library
+#   make test          everything that a change must pass, on live probes (as root); .ci/run calls it
+#
+#   make build         release binaries in target/release
+#   make install       binaries, man pages and shell completions below PREFIX (/usr/local), DESTDIR in front
+#   make cases         the cases of tests/cases only
+#   make bench         what tracing costs here, in ratios
+#
+# What is missing (clang, the libbpf headers, bpftool) is installed with apt-get where there is one.
+
+SHELL := /bin/bash
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DURATION ?= 10s
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BIN := $(TARGET)/release
+# ingero-mcp joins them with its first version.
+TOOLS := ingero-cuda ingero-sched ingero-join ingero-chain
+
+build: build-tools
+	$(CARGO) build --release --workspace --bins
+
+run: build
+	BIN=$(BIN) DURATION=$(DURATION) tests/scripts/run.sh $(PID)
+
+test: test-tools
+	CARGO=$(CARGO) tests/scripts/test.sh
+
+cases: build
+	python3 tests/cases/check.py $(BIN)
+
+bench: test-tools build
+	BIN=$(BIN) tests/scripts/bench.sh
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	set -e; for tool in $(TOOLS); do \
+		install -m 755 $(BIN)/$$tool $(DESTDIR)$(PREFIX)/bin/; \
+		$(BIN)/$$tool --generate man > $(DESTDIR)$(PREFIX)/share/man/man1/$$tool.1; \
+		$(BIN)/$$tool --generate bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool; \
+		$(BIN)/$$tool --generate zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool; \
+		$(BIN)/$$tool --generate fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$tool.fish; \
+	done
+
+build-tools:
+	tests/scripts/prerequisites.sh build
+
+test-tools:
+	tests/scripts/prerequisites.sh test
+
+clean:
+	$(CARGO) clean
+	rm -rf tests/.cache
+
+.PHONY: build run test cases bench install build-tools test-tools clean

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Installs what a build (or the tests) need and the machine lacks, with apt-get; elsewhere it says what is missing.
+#
+#   prerequisites.sh build|test
+set -euo pipefail
+PATH=$PATH:/usr/sbin:/sbin
+
+missing=()
+need() { # COMMAND PACKAGE
+	command -v "$1" >/dev/null || missing+=("$2")
+}
+
+need gcc gcc
+need make make
+need "${CLANG:-clang}" clang
+echo '#include <bpf/bpf_helpers.h>' | gcc -E -x c -include linux/types.h - >/dev/null 2>&1 || missing+=(libbpf-dev)
+if [ "${1:-build}" = test ]; then
+	need bpftool bpftool
+	need readelf binutils
+	need setsid util-linux
+	need setpriv util-linux
+	need python3 python3
+	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
+fi
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+	echo "prerequisites: missing: ${missing[*]} (Debian's names); install them with this system's package manager" >&2
+	exit 2
+fi
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+	command -v sudo >/dev/null || { echo "prerequisites: missing: ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2; exit 2; }
+	as_root=(sudo)
+fi
+echo "prerequisites: installing ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

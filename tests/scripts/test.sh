@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Everything that a change must pass. The last line is the sum over all test programs.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+export PATH=$PATH:/usr/sbin:/sbin
+cargo=${CARGO:-cargo}
+
+if [ "$(id -u)" != 0 ]; then
+	echo "test: the end-to-end tests set live probes: run \`make test\` as root" >&2
+	exit 2
+fi
+
+step() {
+	echo "== $*"
+	"$@" || { echo "test: $* failed" >&2; exit 1; }
+}
+step "$cargo" fmt --all --check
+step "$cargo" clippy --workspace --all-targets --quiet -- -D warnings
+step env RUSTDOCFLAGS='-D warnings' "$cargo" doc --workspace --no-deps --quiet
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+tests() {
+	echo "== $*"
+	"$@" 2>&1 | tee -a "$log" || failed=1
+}
+# Unit and tool tests with overflow checks; the live ones as users run the tools, one at a time on the one machine.
+tests "$cargo" test --workspace --exclude ingero-tests --no-fail-fast
+tests "$cargo" test --release --package ingero-tests --no-fail-fast -- --test-threads=1
+
+awk -v failed=$failed '
+	/^test result:/ { for (i = 1; i < NF; i++) { if ($(i + 1) ~ /^passed/) ok += $i; if ($(i + 1) ~ /^failed/) bad += $i; if ($(i + 1) ~ /^ignored/) left += $i } }
+	/^test .* \.\.\. FAILED$/ { print "FAILED: " $2 }
+	END { printf "test result: %s. %d passed; %d failed; %d ignored\n", (failed || bad || !ok) ? "FAILED" : "ok", ok, bad, left }
+' "$log"
+exit $failed
