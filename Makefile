@@ -33,7 +33,7 @@ cases: build
 	python3 tests/cases/check.py $(BIN)
 
 bench: test-tools build
-	BIN=$(BIN) tests/scripts/bench.sh
+	BIN=$(BIN) python3 tests/scripts/bench.py
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1

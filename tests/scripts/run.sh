@@ -36,5 +36,5 @@ else
 fi
 
 "${as_root[@]}" ingero-cuda "${which[@]}" --duration "$DURATION" |
-	ingero-join <("${as_root[@]}" ingero-sched "${which[@]}" --duration "$DURATION") - |
+	ingero-join <("${as_root[@]}" ingero-sched "${which[@]}" --duration "$DURATION") |
 	ingero-chain --format text
