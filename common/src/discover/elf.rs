@@ -10,8 +10,8 @@
 //! The file belongs to somebody else. Every length in it is checked before anything is allocated, no table beyond
 //! [`READ_LIMIT_BYTES`] is read, and a file that contradicts itself is an [`ElfError`], never a panic.
 
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -23,8 +23,8 @@ use object::{Endianness, ReadCache, ReadRef};
 use super::ElfError;
 use super::insn::{self, Arch, Class, FirstInsn};
 
-/// Most bytes of tables read from one file. The largest library seen in the field (`libtorch_cuda`) has below 80 MB.
-pub const READ_LIMIT_BYTES: u64 = 256 << 20;
+/// Most bytes of tables read from one file: several times what the largest libraries of the field have.
+pub const READ_LIMIT_BYTES: u64 = 128 << 20;
 
 type Header = elf::FileHeader64<Endianness>;
 type Section = elf::SectionHeader64<Endianness>;
@@ -60,9 +60,9 @@ pub struct Functions {
     pub list: Vec<Function>,
     /// The machine of the file.
     pub arch: Arch,
-    /// Symbols that were asked for and are indirect functions: their address is that of a resolver.
+    /// Addresses that were asked for and are of indirect functions: the address is that of a resolver.
     pub ifuncs: usize,
-    /// Symbols that were asked for and lie outside the executable parts of the file.
+    /// Addresses that were asked for and lie outside the executable parts of the file.
     pub misplaced: usize,
     /// Names that came from `.symtab` alone: a statically linked library.
     pub from_symtab: usize,
@@ -72,6 +72,8 @@ pub struct Functions {
 pub struct ElfFile<'f> {
     file: &'f File,
     cache: ReadCache<&'f File>,
+    /// Stretches that were read, and their total.
+    read: RefCell<HashSet<(u64, u64)>>,
     spent_bytes: Cell<u64>,
     /// The first time that the limit was hit, what was wanted.
     refused_bytes: Cell<Option<u64>>,
@@ -94,12 +96,16 @@ impl<'a> ReadRef<'a> for Limited<'a, '_> {
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if self.0.read.borrow().contains(&(offset, size)) {
+            return (&self.0.cache).read_bytes_at(offset, size);
+        }
         let spent = self.0.spent_bytes.get().saturating_add(size);
         if spent > READ_LIMIT_BYTES {
             self.0.refused_bytes.set(self.0.refused_bytes.get().or(Some(spent)));
             return Err(());
         }
         self.0.spent_bytes.set(spent);
+        self.0.read.borrow_mut().insert((offset, size));
         (&self.0.cache).read_bytes_at(offset, size)
     }
 
@@ -135,7 +141,14 @@ impl<'f> ElfFile<'f> {
             (b"\x7fELF\x02\x01", 183) => Arch::Aarch64,
             _ => return Err(ElfError::NotOurs),
         };
-        Ok(Self { file, cache: ReadCache::new(file), spent_bytes: Cell::new(0), refused_bytes: Cell::new(None), arch })
+        Ok(Self {
+            file,
+            cache: ReadCache::new(file),
+            read: RefCell::default(),
+            spent_bytes: Cell::new(0),
+            refused_bytes: Cell::new(None),
+            arch,
+        })
     }
 
     /// The machine the file is for.
@@ -221,16 +234,18 @@ impl<'f> ElfFile<'f> {
         }
         let mut found = Functions { list: Vec::new(), arch: self.arch, ifuncs: 0, misplaced: 0, from_symtab: 0 };
         let mut by_address: HashMap<u64, usize> = HashMap::new();
+        // What `.dynsym` has, `.symtab` has again.
+        let mut skipped: HashSet<u64> = HashSet::new();
         for table in [elf::SHT_DYNSYM, elf::SHT_SYMTAB] {
             self.each_function(&tables, table, |name, symbol| {
                 if !keep(name) {
                     return;
                 }
+                let address = symbol.st_value(LE);
                 if symbol.st_type() == elf::STT_GNU_IFUNC {
-                    found.ifuncs += 1;
+                    found.ifuncs += usize::from(skipped.insert(address));
                     return;
                 }
-                let address = symbol.st_value(LE);
                 if let Some(&known) = by_address.get(&address) {
                     let names = &mut found.list[known].names;
                     if !names.iter().any(|known| known == name) {
@@ -239,7 +254,7 @@ impl<'f> ElfFile<'f> {
                     return;
                 }
                 let Some(offset) = tables.code_offset(address) else {
-                    found.misplaced += 1;
+                    found.misplaced += usize::from(skipped.insert(address));
                     return;
                 };
                 found.from_symtab += usize::from(table == elf::SHT_SYMTAB);

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::ElfError;
 use super::elf::ElfFile;
-use super::resolve::open_regular;
+use super::resolve::{Resolved, open_regular};
 
 /// Which API a library implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,8 +68,11 @@ impl FileId {
 pub struct Library {
     /// Which API it implements.
     pub kind: LibraryKind,
-    /// The file.
+    /// The file as a uprobe sees it: the files that overlay mounts (containers of one image) make of one file below
+    /// have one id, and are to be probed once.
     pub id: FileId,
+    /// The file that `open_path` opens; differs from `id` only on overlays.
+    pub opened: FileId,
     /// The path as the process sees it: bytes, whatever they are, without ` (deleted)`.
     pub path: Vec<u8>,
     /// A path that opens the file from here, as long as the process lives: through `/proc/PID/root`, or through
@@ -94,7 +97,7 @@ impl Library {
     /// When it is gone (with its process) or another file has taken its place.
     pub fn open(&self) -> io::Result<File> {
         let (file, metadata) = open_regular(&self.open_path)?;
-        if FileId::of(&metadata) != self.id {
+        if FileId::of(&metadata) != self.opened {
             return Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!("{} is no longer the library that was found there", self.open_path.display()),
@@ -138,28 +141,28 @@ pub(super) fn facts(file: &File) -> Result<FileFacts, ElfError> {
 ///
 /// # Errors
 /// When it cannot be opened or is malformed. A sound file that is no CUDA library gives an empty list.
-pub fn inspect_file(path: &std::path::Path) -> Result<Vec<Library>, ElfError> {
+pub fn inspect_file(path: &Path) -> Result<Vec<Library>, ElfError> {
     let (file, metadata) = open_regular(path)?;
     // The real name carries the full version: libcuda.so.1 -> libcuda.so.580.82.07.
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    Ok(libraries(&facts(&file)?, FileId::of(&metadata), real.as_os_str().as_bytes(), &real, false))
+    let facts = facts(&file)?;
+    let id = FileId::of(&metadata);
+    let found =
+        Resolved { file, metadata, path: real.as_os_str().as_bytes().to_vec(), open_path: real, deleted: false };
+    Ok(libraries(&facts, id, &found))
 }
 
-pub(super) fn libraries(
-    facts: &FileFacts,
-    id: FileId,
-    path: &[u8],
-    open_path: &std::path::Path,
-    deleted: bool,
-) -> Vec<Library> {
+/// The libraries in one opened file, which is known as `id`.
+pub(super) fn libraries(facts: &FileFacts, id: FileId, found: &Resolved) -> Vec<Library> {
     let library = |&(kind, is_static): &(LibraryKind, bool)| Library {
         kind,
         id,
-        path: path.to_vec(),
-        open_path: open_path.to_owned(),
-        deleted,
+        opened: FileId::of(&found.metadata),
+        path: found.path.clone(),
+        open_path: found.open_path.clone(),
+        deleted: found.deleted,
         soname: facts.soname.clone(),
-        version: version(path, facts.soname.as_deref()),
+        version: version(&found.path, facts.soname.as_deref()),
         build_id: facts.build_id.clone(),
         is_static,
     };
@@ -168,7 +171,7 @@ pub(super) fn libraries(
 
 /// The longer of the version in the file's name and the one in its soname.
 fn version(path: &[u8], soname: Option<&[u8]>) -> Option<String> {
-    let name = std::path::Path::new(OsStr::from_bytes(path)).file_name()?.as_bytes();
+    let name = Path::new(OsStr::from_bytes(path)).file_name()?.as_bytes();
     [Some(name), soname].into_iter().flatten().filter_map(version_in_name).max_by_key(String::len)
 }
 

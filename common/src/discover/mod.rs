@@ -25,6 +25,7 @@
 
 pub mod elf;
 mod elf_error;
+mod identity;
 pub mod insn;
 pub mod ldcache;
 mod library;

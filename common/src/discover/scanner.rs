@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::makedev;
 
+use super::identity::Identities;
 use super::library::{FileFacts, FileId, facts, libraries};
 use super::maps::{self, Mapping};
 use super::procfs::{ProcFs, is_gone};
@@ -92,6 +93,7 @@ pub struct Scanner {
     proc: ProcFs,
     known: HashMap<u32, Known>,
     files: HashMap<FileId, KnownFile>,
+    identities: Identities,
     round: u64,
     path: String,
     text: Vec<u8>,
@@ -320,7 +322,10 @@ impl Scanner {
             self.files.insert(id, KnownFile { size_bytes, modified_ns, facts });
         }
         let facts = self.files.get(&id).map(|known| known.facts.clone()).unwrap_or_default();
-        let file_id = FileId::of(&resolved.metadata);
-        Ok(libraries(&facts, file_id, &resolved.path, &resolved.open_path, resolved.deleted))
+        if facts.kinds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let known_as = self.identities.of(&resolved.file, &resolved.metadata);
+        Ok(libraries(&facts, known_as, &resolved))
     }
 }

@@ -1,0 +1,196 @@
+//! Processes that come, load libraries and go.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use ingero_common::discover::{GoneProcess, LibraryKind, Scanner};
+
+use crate::support::{DRIVER, Holder, is_root, library, scan};
+
+#[test]
+fn a_late_dlopen_is_found_at_the_next_look_and_reported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (driver, runtime) = (dir.path().join("libcuda.so.1"), dir.path().join("renamed.so"));
+    library(DRIVER, &driver, &[]);
+    library("int cudaMalloc(void) { return 1; }", &runtime, &["-Wl,-soname,libcudart.so.13"]);
+    let mut holder = Holder::in_dir(dir.path());
+    let mut scanner = Scanner::new();
+    assert!(scan(&mut scanner, &holder).appeared.is_empty());
+
+    holder.dlopen(&driver);
+    let first = scan(&mut scanner, &holder);
+    assert_eq!(first.appeared.len(), 1, "{first:?}");
+    let found = &first.appeared[0];
+    assert_eq!((found.process.pid, &found.process.comm[..]), (holder.pid(), &b"holder"[..]));
+    assert_eq!(found.process.parent_pid, std::process::id());
+    assert_eq!(found.process.ns_pid, None);
+    assert_eq!(found.process.exe.as_deref(), Some(dir.path().join("holder").as_os_str().as_bytes()));
+    let [cuda] = &found.libraries[..] else { panic!("one library: {found:?}") };
+    assert_eq!((cuda.kind, &cuda.path[..]), (LibraryKind::Cuda, driver.as_os_str().as_bytes()));
+    assert_eq!((cuda.version.as_deref(), cuda.deleted), (Some("1"), false));
+    assert_eq!(cuda.open().unwrap().metadata().unwrap().ino(), driver.metadata().unwrap().ino());
+
+    for _ in 0..3 {
+        assert!(scan(&mut scanner, &holder).appeared.is_empty(), "reported again");
+    }
+    holder.dlopen(&runtime);
+    let second = scan(&mut scanner, &holder);
+    let [runtime] = &second.appeared[0].libraries[..] else { panic!("only the new one: {second:?}") };
+    assert_eq!((runtime.kind, runtime.version.as_deref()), (LibraryKind::Cudart, Some("13")));
+
+    let start_ticks = second.appeared[0].process.start_ticks;
+    let gone = [GoneProcess { pid: holder.pid(), start_ticks }];
+    assert!(scan(&mut scanner, &holder).gone.is_empty());
+    // Ended, but not yet waited for by us: no process any more.
+    holder.end();
+    while scanner.proc().is_alive(holder.pid(), start_ticks) {
+        std::thread::yield_now();
+    }
+    assert_eq!(scan(&mut scanner, &holder).gone, gone);
+    holder.reap();
+    let after = scan(&mut scanner, &holder);
+    assert!(after.gone.is_empty() && after.appeared.is_empty(), "{after:?}");
+}
+
+#[test]
+fn nothing_is_read_again_while_nothing_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let holders: Vec<Holder> = (0..3).map(|_| Holder::in_dir(dir.path())).collect();
+    let pids: Vec<u32> = holders.iter().map(Holder::pid).collect();
+    let mut scanner = Scanner::new();
+    assert_eq!(scanner.scan_these(&pids).cost.maps_read, 3);
+    for _ in 0..10 {
+        let cost = scanner.scan_these(&pids).cost;
+        assert_eq!(cost.files_read, 0);
+        assert_eq!(cost.processes, 3);
+        // The sweep reads at least one and, in so small a set, perhaps all.
+        assert!((1..=3).contains(&cost.maps_read), "{cost:?}");
+    }
+}
+
+#[test]
+fn a_file_mapped_for_reading_is_no_library_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libcuda.so.1");
+    library(DRIVER, &path, &[]);
+    let mut holder = Holder::in_dir(dir.path());
+    holder.map_for_reading(&path);
+    let mut scanner = Scanner::new();
+    assert!(scan(&mut scanner, &holder).appeared.is_empty());
+    holder.dlopen(&path);
+    assert_eq!(scan(&mut scanner, &holder).appeared.len(), 1);
+}
+
+#[test]
+fn names_that_try_to_confuse() {
+    let dir = tempfile::tempdir().unwrap();
+    let names: [&[u8]; 6] = [
+        b" lib with  spaces .so",
+        b"line\nbreak.so",
+        b"literally\\012.so",
+        b"both\n\\012.so",
+        b"alive (deleted)",
+        b"not \xff\xfe utf-8.so",
+    ];
+    let mut holder = Holder::in_dir(dir.path());
+    let mut scanner = Scanner::new();
+    for name in names {
+        let path = dir.path().join(OsStr::from_bytes(name));
+        library(DRIVER, &dir.path().join("plain.so"), &[]);
+        std::fs::rename(dir.path().join("plain.so"), &path).unwrap();
+        holder.dlopen(&path);
+        let seen = scan(&mut scanner, &holder);
+        let [library] = &seen.appeared[0].libraries[..] else { panic!("{path:?}: {seen:?}") };
+        // Ambiguous in maps are a newline and its escape in one name: then the privileged way finds the file, and only
+        // the path shown is one of the readings.
+        if name != b"both\n\\012.so" {
+            assert_eq!(OsStr::from_bytes(&library.path), path);
+        } else if !is_root() {
+            continue;
+        }
+        assert!(!library.deleted, "{path:?}");
+        assert_eq!(library.open().unwrap().metadata().unwrap().ino(), path.metadata().unwrap().ino(), "{path:?}");
+    }
+}
+
+/// What stands at the path of a library that is mapped, after it was unlinked.
+fn after_unlinking(replace: impl Fn(&Path)) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libcuda.so.1");
+    library(DRIVER, &path, &[]);
+    let inode = path.metadata().unwrap().ino();
+    let mut holder = Holder::in_dir(dir.path());
+    holder.dlopen(&path);
+    std::fs::remove_file(&path).unwrap();
+    replace(&path);
+    let seen = scan(&mut Scanner::new(), &holder);
+    if !is_root() {
+        // Only map_files leads to the file, and that needs a capability.
+        assert_eq!(seen.cost.unreadable_files, 1, "{seen:?}");
+        return;
+    }
+    let [library] = &seen.appeared[0].libraries[..] else { panic!("{seen:?}") };
+    assert!(library.deleted);
+    assert_eq!(OsStr::from_bytes(&library.path), path, "without the kernel's mark");
+    assert_eq!(library.open().unwrap().metadata().unwrap().ino(), inode);
+    assert_eq!(library.opened.inode, inode);
+    drop(holder);
+    library.open().unwrap_err();
+}
+
+#[test]
+fn deleted_while_mapped() {
+    after_unlinking(|_| {});
+}
+
+#[test]
+fn upgraded_while_mapped() {
+    after_unlinking(|path| library(&format!("{DRIVER} int cuNew(void) {{ return 0; }}"), path, &[]));
+}
+
+#[test]
+fn replaced_by_a_fifo() {
+    after_unlinking(|path| {
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    });
+}
+
+#[test]
+fn a_library_that_changed_since_it_was_found_is_not_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libcuda.so.1");
+    library(DRIVER, &path, &[]);
+    let mut holder = Holder::in_dir(dir.path());
+    holder.dlopen(&path);
+    let seen = scan(&mut Scanner::new(), &holder);
+    let found = &seen.appeared[0].libraries[0];
+    std::fs::rename(&path, dir.path().join("kept")).unwrap();
+    library(DRIVER, &path, &[]);
+    let error = found.open().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+}
+
+#[test]
+fn a_process_that_vanishes_in_the_middle_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut scanner = Scanner::new();
+    let mut holder = Holder::in_dir(dir.path());
+    holder.reap();
+    let seen = scan(&mut scanner, &holder);
+    assert!(seen.appeared.is_empty() && seen.gone.is_empty());
+    assert_eq!((seen.cost.processes, seen.cost.denied, seen.cost.unreadable_files), (1, 0, 0));
+}
+
+#[test]
+fn the_whole_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("libnccl.so.2");
+    library("int ncclAllReduce(void) { return 1; }", &path, &[]);
+    let mut holder = Holder::in_dir(dir.path());
+    holder.dlopen(&path);
+    let seen = Scanner::new().scan().unwrap();
+    let own = seen.appeared.iter().find(|found| found.process.pid == holder.pid()).expect("the holder is found");
+    assert_eq!(own.libraries[0].kind, LibraryKind::Nccl);
+}
