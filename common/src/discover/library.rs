@@ -7,8 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::makedev;
+
 use super::ElfError;
 use super::elf::ElfFile;
+use super::maps::Mapping;
 use super::resolve::{Resolved, open_regular};
 
 /// Which API a library implements.
@@ -58,6 +61,11 @@ pub struct FileId {
 impl FileId {
     pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
         Self { dev: metadata.dev(), inode: metadata.ino() }
+    }
+
+    /// The file that maps shows. On btrfs its device is another one than `st_dev`.
+    pub(super) fn mapped(mapping: &Mapping<'_>) -> Self {
+        Self { dev: makedev(mapping.dev_major, mapping.dev_minor), inode: mapping.inode }
     }
 }
 

@@ -17,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{OFlags, makedev};
+use rustix::fs::OFlags;
 
 use super::library::FileId;
 use super::maps::{DELETED, Mapping, unescape};
@@ -47,9 +47,22 @@ pub(super) fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
+/// What a mapping's file is, where its path plainly leads to it; nothing is opened.
+pub(super) fn peek(proc: &ProcFs, pid: u32, mapping: &Mapping<'_>) -> Option<Metadata> {
+    let metadata = std::fs::metadata(below(&proc.path(pid, "root"), mapping.path)).ok()?;
+    (FileId::of(&metadata) == FileId::mapped(mapping)).then_some(metadata)
+}
+
+/// `path`, which begins with a slash, as it is found below `root`.
+fn below(root: &Path, path: &[u8]) -> PathBuf {
+    let mut joined = OsString::from(root.as_os_str());
+    joined.push(OsStr::from_bytes(path));
+    joined.into()
+}
+
 /// Opens the file behind `mapping` of process `pid`.
 pub(super) fn resolve(proc: &ProcFs, pid: u32, mapping: &Mapping<'_>) -> io::Result<Resolved> {
-    let wanted = FileId { dev: makedev(mapping.dev_major, mapping.dev_minor), inode: mapping.inode };
+    let wanted = FileId::mapped(mapping);
     let unescaped = unescape(mapping.path);
     // Both readings of an ambiguous path; the right one is the one whose file is the mapped one.
     let mut readings = vec![unescaped.as_ref()];
@@ -59,9 +72,7 @@ pub(super) fn resolve(proc: &ProcFs, pid: u32, mapping: &Mapping<'_>) -> io::Res
     let root = proc.path(pid, "root");
     let mut same_inode = None;
     for reading in readings {
-        let mut open_path = OsString::from(root.as_os_str());
-        open_path.push(OsStr::from_bytes(reading));
-        let open_path = PathBuf::from(open_path);
+        let open_path = below(&root, reading);
         let Ok((file, metadata)) = open_regular(&open_path) else { continue };
         let id = FileId::of(&metadata);
         let found = Resolved { file, metadata, path: reading.to_vec(), open_path, deleted: false };

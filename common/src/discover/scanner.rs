@@ -21,18 +21,16 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
-
-use rustix::fs::makedev;
 
 use super::identity::Identities;
 use super::library::{FileFacts, FileId, facts, libraries};
 use super::maps::{self, Mapping};
 use super::procfs::{ProcFs, is_gone};
-use super::resolve::resolve;
+use super::resolve::{peek, resolve};
 use super::{Library, Process};
 
 /// Time spent in one scan on processes of which nothing seems to have changed; one process at least.
@@ -119,9 +117,23 @@ struct Known {
 
 #[derive(Debug)]
 struct KnownFile {
-    size_bytes: u64,
-    modified_ns: i128,
+    stamp: Stamp,
     facts: FileFacts,
+}
+
+/// What changes when a file's contents do, or when its inode number passes to another file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    /// That of `stat`: where maps shows one device for all subvolumes of a btrfs, this tells them apart.
+    dev: u64,
+    size_bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self { dev: metadata.dev(), size_bytes: metadata.len(), modified: (metadata.mtime(), metadata.mtime_nsec()) }
+    }
 }
 
 impl Scanner {
@@ -261,7 +273,7 @@ impl Scanner {
         };
         let mut new = Vec::new();
         for mapping in maps::parse(&text).filter(|mapping| mapping.exec && mapping.is_file()) {
-            let id = FileId { dev: makedev(mapping.dev_major, mapping.dev_minor), inode: mapping.inode };
+            let id = FileId::mapped(&mapping);
             if !now.mapped.insert(id) {
                 continue;
             }
@@ -304,12 +316,15 @@ impl Scanner {
         mapping: &Mapping<'_>,
         cost: &mut ScanCost,
     ) -> io::Result<Vec<Library>> {
+        let known = self.files.get(&id);
+        if known.is_some_and(|known| known.facts.kinds.is_empty())
+            && peek(&self.proc, pid, mapping).map(|metadata| Stamp::of(&metadata)) == known.map(|known| known.stamp)
+        {
+            return Ok(Vec::new());
+        }
         let resolved = resolve(&self.proc, pid, mapping)?;
-        let size_bytes = resolved.metadata.len();
-        let modified_ns =
-            i128::from(resolved.metadata.mtime()) * 1_000_000_000 + i128::from(resolved.metadata.mtime_nsec());
-        let same = |known: &&KnownFile| known.size_bytes == size_bytes && known.modified_ns == modified_ns;
-        if self.files.get(&id).filter(same).is_none() {
+        let stamp = Stamp::of(&resolved.metadata);
+        if self.files.get(&id).is_none_or(|known| known.stamp != stamp) {
             cost.files_read += 1;
             let facts = facts(&resolved.file).unwrap_or_else(|_| {
                 // Malformed or too large to tell: remembered as no library, so that it is not read again and again.
@@ -319,13 +334,12 @@ impl Scanner {
             if self.files.len() >= FILES_KEPT {
                 self.files.clear();
             }
-            self.files.insert(id, KnownFile { size_bytes, modified_ns, facts });
+            self.files.insert(id, KnownFile { stamp, facts });
         }
-        let facts = self.files.get(&id).map(|known| known.facts.clone()).unwrap_or_default();
-        if facts.kinds.is_empty() {
+        let Some(known) = self.files.get(&id).filter(|known| !known.facts.kinds.is_empty()) else {
             return Ok(Vec::new());
-        }
+        };
         let known_as = self.identities.of(&resolved.file, &resolved.metadata);
-        Ok(libraries(&facts, known_as, &resolved))
+        Ok(libraries(&known.facts, known_as, &resolved))
     }
 }
