@@ -175,7 +175,7 @@ pub fn boot_id() -> String {
 
 /// CPU time of this process in user and kernel mode, in nanoseconds: from getrusage's fields as
 /// /proc/self/stat gives them (clock ticks), scaled to the exact total of CLOCK_PROCESS_CPUTIME_ID.
-fn cpu_times_ns() -> (u64, u64) {
+pub fn cpu_times_ns() -> (u64, u64) {
     let total = clock_gettime(ClockId::ProcessCPUTime);
     let total_ns = total.tv_sec as u64 * 1_000_000_000 + total.tv_nsec as u64;
     let ticks = std::fs::read_to_string("/proc/self/stat").ok().and_then(|stat| {

@@ -1,0 +1,373 @@
+//! What the merge and the attribution need to know of a line, taken from it once, in the reader's thread.
+
+use std::sync::Arc;
+
+use ingero_common::clock::parse_ts;
+use ingero_common::ndjson::Line;
+use ingero_common::record::{self, Parsed, Record, Who, src};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Some whole lines of one input and what they say.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// The lines, one after another, without their line ends.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) items: Vec<Item>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// Where the line lies in its batch's bytes.
+    pub(crate) from: u32,
+    pub(crate) to: u32,
+    pub(crate) time: Time,
+    pub(crate) pid: Option<u32>,
+    pub(crate) tid: Option<u32>,
+    pub(crate) kind: Kind,
+    pub(crate) side: Side,
+    /// It came in flagged `late` already.
+    pub(crate) late: bool,
+}
+
+/// Whose record it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The stream about itself: `src` is `ingero`.
+    Frame,
+    /// A CUDA-side call.
+    Cuda,
+    /// One of the scheduler tracer's.
+    Sched,
+    /// Somebody else's.
+    Other,
+}
+
+/// When it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Time {
+    /// CLOCK_MONOTONIC, in nanoseconds.
+    Mono { start_ns: u64, end_ns: u64 },
+    /// Nanoseconds since the epoch, to be placed by the stream's offset.
+    Wall { start_ns: i64, dur_ns: u64 },
+    /// It does not say.
+    None,
+}
+
+/// What it is.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// Nothing that the join acts on.
+    Other,
+    /// A call; `outermost` when it is to get a `host` object.
+    Call { outermost: bool },
+    /// A thread was off the CPU.
+    Switch(Switch),
+    /// Kernel page allocations of a thread.
+    Pages { count: u64, bytes: u64 },
+    /// A life begins or ends.
+    Task(Task),
+    /// The scheduler tracer watches the process from here on.
+    WatchSched,
+    /// Scheduler records are missing.
+    LostSched,
+    /// A stream's first line.
+    Start(Box<Start>),
+    /// The wall clock was set: the new offset.
+    Clock { wall_offset_ns: i64 },
+    /// A stream's last line.
+    End,
+    /// No JSON object; the line itself is not kept.
+    Bad { number: u64, reason: Box<str> },
+}
+
+/// An off-CPU interval's own keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Switch {
+    pub(crate) state: State,
+    /// The part at the end of the interval spent waiting for a CPU, in nanoseconds.
+    pub(crate) runq_ns: u64,
+    /// Who had the CPU while the thread was runnable; never pid 0.
+    pub(crate) holder: Option<Arc<Holder>>,
+}
+
+/// Why a thread was off the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Runnable: it was preempted.
+    Preempted,
+    /// Interruptible sleep or idle.
+    Sleep,
+    /// Uninterruptible sleep.
+    Io,
+    /// Not in the record, or a state that is none of these (stopped, traced, dead).
+    Unknown,
+}
+
+/// A process that had a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) pid: u32,
+    pub(crate) comm: Box<str>,
+}
+
+/// What happened to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Fork { child_pid: u32 },
+    Exec,
+    ThreadCreate { child_tid: u32 },
+    ThreadExit,
+    ProcessExit,
+}
+
+/// What a stream's first line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) tool: Box<str>,
+    pub(crate) host: Box<str>,
+    pub(crate) boot_id: Box<str>,
+    pub(crate) kernel: Box<str>,
+    pub(crate) wall_offset_ns: Option<i64>,
+}
+
+impl Batch {
+    /// The bytes of a line.
+    pub(crate) fn line(&self, item: &Item) -> &[u8] {
+        &self.bytes[item.from as usize..item.to as usize]
+    }
+
+    /// Takes a line over.
+    pub(crate) fn push(&mut self, line: Line<'_>) {
+        if line.too_long {
+            return self.push_bad(line.number, "longer than 16 MiB".into());
+        }
+        let item = match record::parse(line.bytes) {
+            Parsed::Record(record) => Item::from_record(&record, line.bytes),
+            Parsed::Unknown => Item { time: loose_time(line.bytes), ..Item::other() },
+            Parsed::Bad(reason) => return self.push_bad(line.number, reason.into()),
+        };
+        // A batch holds a few lines of at most 16 MiB each: u32 is enough.
+        let from = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(line.bytes);
+        self.items.push(Item { from, to: self.bytes.len() as u32, ..item });
+    }
+
+    fn push_bad(&mut self, number: u64, reason: Box<str>) {
+        let at = self.bytes.len() as u32;
+        self.items.push(Item { from: at, to: at, kind: Kind::Bad { number, reason }, ..Item::other() });
+    }
+}
+
+impl Item {
+    fn other() -> Self {
+        Self {
+            from: 0,
+            to: 0,
+            time: Time::None,
+            pid: None,
+            tid: None,
+            kind: Kind::Other,
+            side: Side::Other,
+            late: false,
+        }
+    }
+
+    fn from_record(record: &Record<'_>, line: &[u8]) -> Self {
+        Self {
+            from: 0,
+            to: 0,
+            time: time_of(record.mono_ns, record.ts.as_deref(), record.dur_ns),
+            pid: record.pid,
+            tid: record.tid,
+            kind: Kind::of(record, line),
+            side: Side::of(&record.src),
+            late: record.late,
+        }
+    }
+}
+
+impl Side {
+    fn of(src: &str) -> Self {
+        match src {
+            src::INGERO => Self::Frame,
+            src::SCHED | src::MEM | src::BLOCK | src::NET | src::SYS => Self::Sched,
+            s if src::is_call(s) => Self::Cuda,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Kind {
+    fn of(record: &Record<'_>, line: &[u8]) -> Self {
+        match &*record.src {
+            s if src::is_call(s) => Kind::Call { outermost: record.depth == 0 && record.host.is_none() },
+            src::SCHED => sched(record),
+            src::MEM if &*record.op == "mm_page_alloc" => {
+                Kind::Pages { count: record.count.unwrap_or(1), bytes: record.bytes.unwrap_or(0) }
+            }
+            src::INGERO => frame(record, line),
+            _ => Kind::Other,
+        }
+    }
+}
+
+fn sched(record: &Record<'_>) -> Kind {
+    let task = match &*record.op {
+        "sched_switch" => return Kind::Switch(switch(record)),
+        "sched_process_fork" => record.child_pid.map(|child_pid| Task::Fork { child_pid }),
+        "sched_process_exec" => Some(Task::Exec),
+        "thread_create" => record.child_tid.map(|child_tid| Task::ThreadCreate { child_tid }),
+        "thread_exit" => Some(Task::ThreadExit),
+        // Of a thread that is not the first: only that thread ends.
+        "sched_process_exit" if record.tid.is_some() && record.tid != record.pid => Some(Task::ThreadExit),
+        "sched_process_exit" => Some(Task::ProcessExit),
+        _ => None,
+    };
+    task.map_or(Kind::Other, Kind::Task)
+}
+
+fn switch(record: &Record<'_>) -> Switch {
+    let dur_ns = record.dur_ns.unwrap_or(0);
+    // The kernel's own texts may carry more behind the letter: "R+", "D|K".
+    let state = match record.state.as_deref().and_then(|s| s.bytes().next()) {
+        Some(b'R') => State::Preempted,
+        Some(b'S' | b'I') => State::Sleep,
+        Some(b'D') => State::Io,
+        _ => State::Unknown,
+    };
+    let runq_ns = match state {
+        State::Preempted => dur_ns,
+        _ => record.runq_ns.unwrap_or(0).min(dur_ns),
+    };
+    // `by` took the CPU when the thread left, so it had it while a preempted thread waited. After a
+    // sleep the thread waits for the CPU on which it comes back, and that one was `prev`'s.
+    let who = if state == State::Preempted { record.by.as_ref() } else { record.prev.as_ref() };
+    let holder = who.filter(|who| runq_ns > 0 && who.pid != 0).map(|who| Arc::new(Holder::from(who)));
+    Switch { state, runq_ns, holder }
+}
+
+impl From<&Who<'_>> for Holder {
+    fn from(who: &Who<'_>) -> Self {
+        Self { pid: who.pid, comm: (&*who.comm).into() }
+    }
+}
+
+fn frame(record: &Record<'_>, line: &[u8]) -> Kind {
+    let sched = record.stream.as_deref() == Some("sched");
+    match &*record.op {
+        "watch" if sched => Kind::WatchSched,
+        "lost" if sched => Kind::LostSched,
+        "start" => Kind::Start(Box::new(start(record, line))),
+        "clock" => offset(record).map_or(Kind::Other, |wall_offset_ns| Kind::Clock { wall_offset_ns }),
+        "end" => Kind::End,
+        _ => Kind::Other,
+    }
+}
+
+fn offset(record: &Record<'_>) -> Option<i64> {
+    record.wall_offset_ns.as_deref()?.parse().ok()
+}
+
+fn start(record: &Record<'_>, line: &[u8]) -> Start {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Rest {
+        kernel: String,
+    }
+    let kernel = serde_json::from_slice::<Rest>(line).unwrap_or_default().kernel;
+    Start {
+        tool: record.tool.as_deref().unwrap_or_default().into(),
+        // In a call `host` is an object, here it is the machine's name.
+        host: record.host.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok()).unwrap_or_default().into(),
+        boot_id: record.boot_id.as_deref().unwrap_or_default().into(),
+        kernel: kernel.into(),
+        wall_offset_ns: offset(record),
+    }
+}
+
+fn time_of(mono_ns: Option<u64>, ts: Option<&str>, dur_ns: Option<u64>) -> Time {
+    let dur_ns = dur_ns.unwrap_or(0);
+    if let Some(start_ns) = mono_ns {
+        return Time::Mono { start_ns, end_ns: start_ns.saturating_add(dur_ns) };
+    }
+    match ts.and_then(parse_ts).and_then(|ns| i64::try_from(ns).ok()) {
+        Some(start_ns) => Time::Wall { start_ns, dur_ns },
+        None => Time::None,
+    }
+}
+
+/// The time of an object of which some known key has a type of its own: it is passed on as it is, at its place.
+fn loose_time(line: &[u8]) -> Time {
+    #[derive(Deserialize)]
+    struct Loose<'a> {
+        #[serde(borrow)]
+        mono_ns: Option<&'a RawValue>,
+        #[serde(borrow)]
+        ts: Option<&'a RawValue>,
+        #[serde(borrow)]
+        dur_ns: Option<&'a RawValue>,
+    }
+    let Ok(loose) = serde_json::from_slice::<Loose<'_>>(line) else { return Time::None };
+    let number = |raw: Option<&RawValue>| raw.and_then(|raw| raw.get().parse::<u64>().ok());
+    let ts = loose.ts.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    time_of(number(loose.mono_ns), ts.as_deref(), number(loose.dur_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(line: &str) -> Item {
+        let mut batch = Batch::default();
+        batch.push(Line { bytes: line.as_bytes(), number: 1, too_long: false });
+        assert_eq!(batch.line(&batch.items[0]).len(), batch.bytes.len());
+        batch.items.remove(0)
+    }
+
+    #[test]
+    fn exits_of_threads_and_of_processes_are_told_apart() {
+        let exit = |tid: &str| item(&format!(r#"{{"src":"sched","op":"sched_process_exit","pid":7{tid}}}"#)).kind;
+        assert!(matches!(exit(r#","tid":7"#), Kind::Task(Task::ProcessExit)));
+        assert!(matches!(exit(""), Kind::Task(Task::ProcessExit)));
+        assert!(matches!(exit(r#","tid":8"#), Kind::Task(Task::ThreadExit)));
+    }
+
+    #[test]
+    fn who_held_the_cpu() {
+        let holder = |keys: &str| match item(&format!(
+            r#"{{"src":"sched","op":"sched_switch","mono_ns":1,"dur_ns":9,"pid":7,"tid":7,{keys}}}"#
+        ))
+        .kind
+        {
+            Kind::Switch(s) => (s.state, s.runq_ns, s.holder.map(|h| h.pid)),
+            other => panic!("{other:?}"),
+        };
+        let who = r#""by":{"pid":3,"tid":3,"comm":"b"},"prev":{"pid":4,"tid":4,"comm":"p"}"#;
+        assert_eq!(holder(&format!(r#""state":"R","runq_ns":0,{who}"#)), (State::Preempted, 9, Some(3)));
+        assert_eq!(holder(&format!(r#""state":"S","runq_ns":2,{who}"#)), (State::Sleep, 2, Some(4)));
+        assert_eq!(holder(&format!(r#""state":"S","runq_ns":0,{who}"#)), (State::Sleep, 0, None));
+        assert_eq!(holder(&format!(r#""state":"D","runq_ns":99,{who}"#)), (State::Io, 9, Some(4)));
+        assert_eq!(holder(r#""state":"R+","by":{"pid":0,"tid":0,"comm":"swapper/3"}"#), (State::Preempted, 9, None));
+        assert_eq!(holder(r#""runq_ns":0"#).0, State::Unknown);
+        assert_eq!(holder(r#""state":"T""#).0, State::Unknown);
+    }
+
+    #[test]
+    fn objects_of_other_shapes_keep_their_time() {
+        assert_eq!(item(r#"{"mono_ns":5,"dur_ns":2,"pid":"seven"}"#).time, Time::Mono { start_ns: 5, end_ns: 7 });
+        assert_eq!(item(r#"{"mono_ns":5.5}"#).time, Time::None);
+        let wall = Time::Wall { start_ns: 1_000_000_005, dur_ns: 0 };
+        assert_eq!(item(r#"{"ts":"1970-01-01T00:00:01.000000005Z","state":7}"#).time, wall);
+        assert_eq!(item(r#"{"ts":"yesterday"}"#).time, Time::None);
+    }
+
+    #[test]
+    fn a_call_that_has_its_host_object_gets_no_second_one() {
+        let call = |rest: &str| item(&format!(r#"{{"src":"cudart","op":"x","mono_ns":1{rest}}}"#)).kind;
+        assert!(matches!(call(""), Kind::Call { outermost: true }));
+        assert!(matches!(call(r#","depth":1"#), Kind::Call { outermost: false }));
+        assert!(matches!(call(r#","host":{"off_ns":1}"#), Kind::Call { outermost: false }));
+    }
+}

@@ -1,0 +1,416 @@
+//! The whole of it: takes records from the merge, keeps them for another window so that a call sees what
+//! ends a little after it, adds `host`, and writes.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use ingero_common::exit::Exit;
+use ingero_common::ndjson::to_json;
+use ingero_common::text::Log;
+use serde::Serialize;
+
+use crate::attribution::Attribution;
+use crate::filter::Filter;
+use crate::format::{Writer, writer};
+use crate::frame::Frame;
+use crate::host::Host;
+use crate::item::{Kind, Side};
+use crate::late::Late;
+use crate::merge::{Entry, Merge, Step};
+use crate::options::Options;
+use crate::queue::Hub;
+use crate::sink::Sink;
+
+/// What waits for its window may cost so much memory; beyond that the wait is cut short.
+const MAX_AHEAD_BYTES: usize = 12 * 1024 * 1024;
+
+/// How often a waiting join looks whether its reader is still there and its inputs still silent.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How long a stdin that nobody named, and that has said nothing, is waited for after everything else.
+const IMPLIED_STDIN: Duration = Duration::from_secs(2);
+
+/// So many bad lines of an input get a `lost` record each; the rest of a flood gets one together.
+const SINGLE_BAD_LINES: u64 = 1000;
+
+/// One run.
+pub(crate) struct Join<'a> {
+    options: &'a Options,
+    log: &'a Log,
+    hub: Arc<Hub>,
+    merge: Merge,
+    attribution: Attribution,
+    filter: Filter,
+    frame: Frame,
+    /// First lines of the inputs, until the output begins.
+    heads: Vec<Entry>,
+    begun: bool,
+    /// In order, waiting for their window.
+    ahead: VecDeque<Entry>,
+    ahead_bytes: usize,
+    /// The latest end in `ahead` so far.
+    newest_ns: u64,
+    late: Late,
+    inputs: Vec<InputState>,
+    out: Box<dyn Writer + 'a>,
+    line: Vec<u8>,
+    counts: Counts,
+    live: bool,
+}
+
+/// What the run knows of an input beside the merge.
+#[derive(Debug, Default)]
+struct InputState {
+    implied: bool,
+    tool: Box<str>,
+    /// Bad lines beyond [`SINGLE_BAD_LINES`]: how many, from, to.
+    flood: Option<(u64, u64, u64)>,
+    bad_lines: u64,
+    broken: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    seen: u64,
+    written: u64,
+    filtered: u64,
+    late: u64,
+    bad_lines: u64,
+}
+
+impl<'a> Join<'a> {
+    /// `implied` says of each input whether it is a stdin that nobody named.
+    pub(crate) fn new(
+        options: &'a Options,
+        log: &'a Log,
+        hub: Arc<Hub>,
+        merge: Merge,
+        implied: Vec<bool>,
+        live: bool,
+        out: impl Sink + 'a,
+    ) -> Self {
+        Self {
+            options,
+            log,
+            hub,
+            attribution: Attribution::new(merge.lanes.len()),
+            merge,
+            filter: Filter::new(options),
+            frame: Frame::default(),
+            heads: Vec::new(),
+            begun: false,
+            ahead: VecDeque::new(),
+            ahead_bytes: 0,
+            newest_ns: 0,
+            late: Late::default(),
+            inputs: implied.into_iter().map(|implied| InputState { implied, ..InputState::default() }).collect(),
+            out: writer(options.format, out),
+            line: Vec::with_capacity(1024),
+            counts: Counts::default(),
+            live,
+        }
+    }
+
+    /// Reads everything and writes everything.
+    pub(crate) fn run(mut self) -> anyhow::Result<Exit> {
+        let hold = self.options.stall + self.options.window;
+        let mut idle_since = None;
+        loop {
+            match self.merge.next()? {
+                Step::Head(entry) => self.head(entry)?,
+                Step::Line(entry) => self.line(entry)?,
+                Step::Wait(lane) => self.wait(&[lane], hold)?,
+                Step::Idle => {
+                    self.drain()?;
+                    let open: Vec<usize> =
+                        (0..self.inputs.len()).filter(|&at| !self.merge.lanes[at].has_ended()).collect();
+                    let since = *idle_since.get_or_insert_with(Instant::now);
+                    if let [only] = open[..]
+                        && self.inputs[only].implied
+                        && !self.merge.lanes[only].has_spoken()
+                        && since.elapsed() >= IMPLIED_STDIN
+                    {
+                        self.log.note("stdin is a pipe that says nothing; name it with - to wait for it");
+                        self.merge.give_up(only);
+                        continue;
+                    }
+                    self.wait(&open, hold)?;
+                    continue;
+                }
+                Step::Broken(lane, error) => self.broken(lane, &error),
+                Step::End => break,
+            }
+            idle_since = None;
+        }
+        self.drain()?;
+        self.finish()
+    }
+
+    fn wait(&mut self, lanes: &[usize], hold: Duration) -> anyhow::Result<()> {
+        self.out.sink().flush()?;
+        if self.out.sink().reader_gone() {
+            return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+        }
+        self.hub.wait(lanes, TICK);
+        self.merge.notice_silence(hold);
+        Ok(())
+    }
+
+    fn broken(&mut self, lane: usize, error: &anyhow::Error) {
+        self.log.warn(format!("{error:#}; what follows there is missing"));
+        self.inputs[lane].broken = true;
+    }
+
+    /// The first line of an input.
+    fn head(&mut self, entry: Entry) -> anyhow::Result<()> {
+        if let Kind::Start(start) = &entry.item().kind {
+            self.attribution.started(entry.lane(), &start.tool);
+            self.inputs[entry.lane()].tool = start.tool.clone();
+        }
+        if self.begun {
+            return self.write(&entry);
+        }
+        self.heads.push(entry);
+        Ok(())
+    }
+
+    /// The next line in order.
+    fn line(&mut self, entry: Entry) -> anyhow::Result<()> {
+        if !self.begun {
+            self.begin(entry.start_ns)?;
+        }
+        let item = entry.item();
+        match &item.kind {
+            Kind::Bad { number, reason } => {
+                let (lane, number, reason) = (entry.lane(), *number, reason.clone());
+                self.bad_line(lane, number, &reason);
+                self.attribution.unreadable(lane, entry.domain, entry.start_ns, entry.end_ns);
+            }
+            Kind::Start(start) => {
+                self.attribution.started(entry.lane(), &start.tool);
+                self.inputs[entry.lane()].tool = start.tool.clone();
+            }
+            _ => self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns),
+        }
+        self.newest_ns = self.newest_ns.max(entry.end_ns);
+        self.ahead_bytes += entry.held_bytes();
+        self.ahead.push_back(entry);
+        let window_ns = u64::try_from(self.options.window.as_nanos()).unwrap_or(u64::MAX);
+        while let Some(first) = self.ahead.front() {
+            let too_much = self.ahead_bytes > MAX_AHEAD_BYTES;
+            if first.end_ns >= self.newest_ns.saturating_sub(window_ns) && !too_much {
+                break;
+            }
+            self.write_first()?;
+        }
+        Ok(self.out.sink().flush_if_due()?)
+    }
+
+    /// Everything that waits is written: nothing will come soon, or ever.
+    fn drain(&mut self) -> anyhow::Result<()> {
+        while !self.ahead.is_empty() {
+            self.write_first()?;
+        }
+        Ok(())
+    }
+
+    fn write_first(&mut self) -> anyhow::Result<()> {
+        let Some(entry) = self.ahead.pop_front() else { return Ok(()) };
+        self.ahead_bytes -= entry.held_bytes();
+        self.write(&entry)
+    }
+
+    /// Writes a line, its time having come.
+    fn write(&mut self, entry: &Entry) -> anyhow::Result<()> {
+        let item = entry.item();
+        let (start_ns, end_ns) = (entry.start_ns, entry.end_ns);
+        if entry.late {
+            self.counts.late += 1;
+            let stream = match item.side {
+                Side::Cuda => "cuda",
+                Side::Sched => "sched",
+                Side::Frame | Side::Other => &self.merge.lanes[entry.lane()].name,
+            };
+            self.late.add(stream, start_ns, end_ns, self.newest_ns);
+        } else if self.late.is_due(end_ns, self.options.window) {
+            self.write_late()?;
+        }
+        if let Kind::Bad { .. } = item.kind {
+            self.counts.seen += 1;
+            self.counts.bad_lines += 1;
+            return self.write_bad(entry.lane(), start_ns, end_ns);
+        }
+        let counted = u64::from(item.side != Side::Frame);
+        self.counts.seen += counted;
+        if !self.filter.keeps(item, start_ns, end_ns) {
+            self.counts.filtered += counted;
+            self.attribution.written(entry.domain, item, start_ns);
+            return Ok(());
+        }
+        self.counts.written += counted;
+        let host = match (&item.kind, item.pid, item.tid) {
+            (Kind::Call { outermost: true }, Some(pid), Some(tid)) => Some(self.host(entry, pid, tid)),
+            _ => None,
+        };
+        let flag_late = entry.late && !item.late;
+        if host.is_none() && !flag_late {
+            self.out.record(entry.line())?;
+        } else {
+            annotate(&mut self.line, entry.line(), host.as_ref(), flag_late)?;
+            self.out.record(&self.line)?;
+        }
+        self.attribution.written(entry.domain, item, start_ns);
+        Ok(())
+    }
+
+    fn host(&mut self, entry: &Entry, pid: u32, tid: u32) -> Host {
+        for (at, lane) in self.merge.lanes.iter().enumerate() {
+            self.attribution.read_up_to(at, lane.high_ns(), lane.has_ended());
+        }
+        self.attribution.host(entry.domain, pid, tid, entry.start_ns, entry.end_ns)
+    }
+
+    /// Writes the first lines: our own, then those of the inputs in their order.
+    fn begin(&mut self, first_ns: u64) -> anyhow::Result<()> {
+        self.begun = true;
+        let mut heads = std::mem::take(&mut self.heads);
+        heads.sort_by_key(Entry::lane);
+        let starts: Vec<_> = heads
+            .iter()
+            .filter_map(|e| if let Kind::Start(start) = &e.item().kind { Some(&**start) } else { None })
+            .collect();
+        let start_ns = heads.iter().map(Entry::own_start_ns).min().unwrap_or(first_ns);
+        self.filter.begin(start_ns, starts.iter().find_map(|s| s.wall_offset_ns));
+        if self.filter.lacks_offset() {
+            bail!(
+                "--since and --until as wall clock need a `start` record with `wall_offset_ns` in an input; give them \
+                 as durations after the first record"
+            );
+        }
+        let names = self.merge.lanes.iter().map(|l| l.name.as_str()).collect();
+        let start = self.frame.start(self.options, &starts, names, start_ns);
+        put(&mut self.line, &mut *self.out, &start)?;
+        for head in &heads {
+            self.write(head)?;
+        }
+        Ok(())
+    }
+
+    fn bad_line(&mut self, lane: usize, number: u64, reason: &str) {
+        let input = &mut self.inputs[lane];
+        input.bad_lines += 1;
+        if input.bad_lines == 1 {
+            let name = &self.merge.lanes[lane].name;
+            self.log.warn(format!("{name}, line {number}: {reason}; skipped and counted"));
+        }
+    }
+
+    /// A `lost` record for a bad line.
+    fn write_bad(&mut self, lane: usize, start_ns: u64, end_ns: u64) -> anyhow::Result<()> {
+        let input = &mut self.inputs[lane];
+        if input.bad_lines > SINGLE_BAD_LINES {
+            let flood = input.flood.get_or_insert((0, start_ns, end_ns));
+            *flood = (flood.0 + 1, flood.1.min(start_ns), flood.2.max(end_ns));
+            return Ok(());
+        }
+        self.write_bad_lines(lane, Some(1), start_ns, end_ns)
+    }
+
+    fn write_bad_lines(&mut self, lane: usize, count: Option<u64>, start_ns: u64, end_ns: u64) -> anyhow::Result<()> {
+        let name = self.merge.lanes[lane].name.as_str();
+        let stream = match &*self.inputs[lane].tool {
+            "ingero-cuda" => "cuda",
+            "ingero-sched" => "sched",
+            _ => name,
+        };
+        let lost = self.frame.lost("bad_line", stream, Some(name), count, start_ns, end_ns);
+        Ok(put(&mut self.line, &mut *self.out, &lost)?)
+    }
+
+    fn write_late(&mut self) -> anyhow::Result<()> {
+        for group in self.late.take() {
+            let lost = self.frame.lost("late", &group.stream, None, Some(group.count), group.start_ns, group.end_ns);
+            put(&mut self.line, &mut *self.out, &lost)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left to say, and the last line.
+    fn finish(mut self) -> anyhow::Result<Exit> {
+        if !self.begun {
+            self.begin(0)?;
+        }
+        self.write_late()?;
+        for lane in 0..self.inputs.len() {
+            if let Some((count, start_ns, end_ns)) = self.inputs[lane].flood {
+                self.write_bad_lines(lane, Some(count), start_ns, end_ns)?;
+            }
+            if self.inputs[lane].broken {
+                let high_ns = self.merge.lanes[lane].high_ns();
+                self.write_bad_lines(lane, None, high_ns, self.newest_ns.max(high_ns))?;
+            }
+        }
+        let mut end = self.frame.end(self.newest_ns);
+        end.seen = self.counts.seen;
+        end.written = self.counts.written;
+        end.filtered = self.counts.filtered;
+        end.late = self.counts.late;
+        if self.counts.bad_lines > 0 {
+            end.lost.insert("bad_line", self.counts.bad_lines);
+        }
+        if self.live {
+            let (user_ns, sys_ns) = ingero_common::stream::cpu_times_ns();
+            (end.user_ns, end.sys_ns) = (Some(user_ns), Some(sys_ns));
+        }
+        put(&mut self.line, &mut *self.out, &end)?;
+        self.out.finish()?;
+        self.out.sink().flush().context("writing the end of the stream")?;
+        self.report()
+    }
+
+    /// Tells people what went wrong.
+    fn report(self) -> anyhow::Result<Exit> {
+        for (input, lane) in self.inputs.iter().zip(&self.merge.lanes) {
+            if input.bad_lines > 1 {
+                self.log.warn(format!("{}: {} lines in all were no records", lane.name, input.bad_lines));
+            }
+        }
+        if self.counts.late > 0 {
+            self.log.note(format!(
+                "{} records came later than the window of {:?} allows; they are flagged `late`",
+                self.counts.late, self.options.window
+            ));
+        }
+        if self.merge.cut_short {
+            self.log.note("more records came within the window than fit in memory; it was cut short");
+        }
+        let soft_errors = self.counts.bad_lines > 0 || self.inputs.iter().any(|i| i.broken);
+        Ok(if soft_errors { Exit::Error } else { Exit::Ok })
+    }
+}
+
+/// `line` with what is to be added before its last brace.
+fn annotate(into: &mut Vec<u8>, line: &[u8], host: Option<&Host>, late: bool) -> io::Result<()> {
+    into.clear();
+    // A record is an object, so there is one; and it has keys, so a comma is due.
+    let end = line.iter().rposition(|&b| b == b'}').unwrap_or(line.len());
+    into.extend_from_slice(line[..end].trim_ascii_end());
+    if let Some(host) = host {
+        into.extend_from_slice(b",\"host\":");
+        to_json(into, host)?;
+    }
+    if late {
+        into.extend_from_slice(b",\"late\":true");
+    }
+    into.extend_from_slice(&line[end..]);
+    Ok(())
+}
+
+fn put(line: &mut Vec<u8>, out: &mut dyn Writer, record: &impl Serialize) -> io::Result<()> {
+    line.clear();
+    to_json(line, record)?;
+    out.record(line)
+}

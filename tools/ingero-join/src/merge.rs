@@ -1,0 +1,416 @@
+//! The merge: many inputs in, one sequence out, ordered by end time, with bounded memory.
+//!
+//! A worked example, with a window of 100 ms; `a3@410` is the third line of input a, ending at 410 ms.
+//!
+//! | step | the input that is furthest behind gives | a read to | b read to | watermark | leaves, in order |
+//! |------|------------------------------------------|-----------|-----------|-----------|------------------|
+//! | 1    | a: `a1@300`                              | 300       | nowhere   | none      |                  |
+//! | 2    | b: `b1@250`                              | 300       | 250       | 150       |                  |
+//! | 3    | b: `b2@420`                              | 300       | 420       | 200       |                  |
+//! | 4    | a: `a2@260` (an inversion)               | 300       | 420       | 200       |                  |
+//! | 5    | a: `a3@410`                              | 410       | 420       | 310       | b1 a2 a1         |
+//! | 6    | a: `a4@290` (too late)                   | 410       | 420       | 310       | a4, flagged      |
+//! | 7    | a: its end                               | -         | 420       | 320       |                  |
+//! | 8    | b: its end                               | -         | -         | -         | a3 b2            |
+//!
+//! The next line is always taken from the input that is furthest behind in time. So all inputs advance
+//! together, what is held is a window's worth and not a file's, and for files the result depends on their
+//! bytes alone: never on which thread was quicker. An input may disturb its own order by up to the
+//! window: when it was read to `h`, whatever it still brings ends at `h - window` or later. The watermark
+//! is the smallest of these; what ends before it may leave. Equal ends leave in the order of the inputs
+//! and within one in its own order.
+//!
+//! Waiting for the input that is furthest behind would let one silent pipe stop everything, hence the
+//! stall: a pipe that has had nothing for so long no longer counts, until it brings something. Regular
+//! files never stall; a slow disk is not a silent program.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::clocks::Clocks;
+use crate::item::{Batch, Item, Kind, Time};
+use crate::queue::{Hub, Taken};
+
+/// What waits for its turn may cost so much memory; beyond that the window is cut short.
+const MAX_HELD_BYTES: usize = 12 * 1024 * 1024;
+
+/// A line at its place in time.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
+    /// Input and position in it, so that equal ends keep their order.
+    order: u64,
+    batch: Rc<Batch>,
+    index: u32,
+    pub(crate) domain: u16,
+    /// Its place in the output had passed when it came.
+    pub(crate) late: bool,
+}
+
+const LANE_SHIFT: u32 = 48;
+
+impl Entry {
+    pub(crate) fn item(&self) -> &Item {
+        &self.batch.items[self.index as usize]
+    }
+
+    pub(crate) fn line(&self) -> &[u8] {
+        self.batch.line(self.item())
+    }
+
+    pub(crate) fn lane(&self) -> usize {
+        (self.order >> LANE_SHIFT) as usize
+    }
+
+    /// When it says that it began, wherever it was placed.
+    pub(crate) fn own_start_ns(&self) -> u64 {
+        if let Time::Mono { start_ns, .. } = self.item().time { start_ns } else { self.start_ns }
+    }
+
+    /// About what it costs to hold it.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.line().len() + size_of::<Self>() + size_of::<Item>()
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.end_ns, self.order).cmp(&(other.end_ns, other.order))
+    }
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// The first line of a stream, before everything that has a time.
+    Head(Entry),
+    /// The next line in order (or a late one).
+    Line(Entry),
+    /// Nothing can leave before this input has said more.
+    Wait(usize),
+    /// All inputs that are still open are silent, and nothing is held.
+    Idle,
+    /// An input could not be read to its end: its number and why. It counts as ended.
+    Broken(usize, anyhow::Error),
+    /// All inputs have ended.
+    End,
+}
+
+/// One input.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(crate) name: String,
+    /// A regular file: waiting for it is never in vain.
+    patient: bool,
+    state: State,
+    batch: Option<Rc<Batch>>,
+    next: usize,
+    /// The latest end so far: how far it was read.
+    high_ns: Option<u64>,
+    /// The end of the line before.
+    last_ns: u64,
+    lines: u64,
+    /// Only `start` records so far.
+    at_head: bool,
+    wall_offset_ns: Option<i64>,
+    domain: u16,
+    /// Bad lines since the last one with a time; they lie between it and the next.
+    bad: Vec<Entry>,
+    pub(crate) bad_lines: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The others wait for it.
+    Holding,
+    /// Silent for too long: nobody waits for it.
+    Stalled,
+    Ended,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Merge {
+    hub: Arc<Hub>,
+    pub(crate) lanes: Vec<Lane>,
+    window_ns: u64,
+    clocks: Clocks,
+    strict: bool,
+    held: BinaryHeap<Reverse<Entry>>,
+    held_bytes: usize,
+    /// What may leave at once.
+    ready: VecDeque<Entry>,
+    /// The latest end that left.
+    released_ns: u64,
+    /// The window had to be cut short to save memory.
+    pub(crate) cut_short: bool,
+}
+
+impl Lane {
+    pub(crate) fn new(name: String, patient: bool) -> Self {
+        Self {
+            name,
+            patient,
+            state: State::Holding,
+            batch: None,
+            next: 0,
+            high_ns: None,
+            last_ns: 0,
+            lines: 0,
+            at_head: true,
+            wall_offset_ns: None,
+            domain: 0,
+            bad: Vec::new(),
+            bad_lines: 0,
+        }
+    }
+
+    /// How far it was read.
+    pub(crate) fn high_ns(&self) -> u64 {
+        self.high_ns.unwrap_or(0)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// Whether it has brought anything yet.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.lines > 0
+    }
+}
+
+impl Merge {
+    pub(crate) fn new(hub: Arc<Hub>, lanes: Vec<Lane>, window: Duration, clocks: Clocks, strict: bool) -> Self {
+        Self {
+            hub,
+            lanes,
+            window_ns: u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
+            clocks,
+            strict,
+            held: BinaryHeap::new(),
+            held_bytes: 0,
+            ready: VecDeque::new(),
+            released_ns: 0,
+            cut_short: false,
+        }
+    }
+
+    /// What comes next.
+    pub(crate) fn next(&mut self) -> anyhow::Result<Step> {
+        loop {
+            if let Some(entry) = self.ready.pop_front() {
+                let head = entry.end_ns == 0 && matches!(entry.item().kind, Kind::Start(_));
+                return Ok(if head { Step::Head(entry) } else { Step::Line(entry) });
+            }
+            if let Some(entry) = self.release() {
+                return Ok(Step::Line(entry));
+            }
+            let Some(lane) = self.furthest_behind() else {
+                let all_ended = self.lanes.iter().all(Lane::has_ended);
+                return Ok(if all_ended { Step::End } else { Step::Idle });
+            };
+            if let Some(step) = self.pull(lane)? {
+                return Ok(step);
+            }
+        }
+    }
+
+    /// Stops waiting for pipes that have had nothing for `hold`, and waits again for those that have.
+    pub(crate) fn notice_silence(&mut self, hold: Duration) {
+        let silences = self.hub.silences();
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
+            match lane.state {
+                State::Holding if !lane.patient && lane.batch.is_none() && silences[at] >= hold => {
+                    lane.state = State::Stalled;
+                }
+                State::Stalled if self.hub.has_any(at) => lane.state = State::Holding,
+                _ => {}
+            }
+        }
+    }
+
+    /// Treats an input as ended although it is not.
+    pub(crate) fn give_up(&mut self, lane: usize) {
+        self.lanes[lane].state = State::Ended;
+    }
+
+    fn furthest_behind(&self) -> Option<usize> {
+        let holding = self.lanes.iter().enumerate().filter(|(_, l)| l.state == State::Holding);
+        holding.min_by_key(|(at, l)| (l.high_ns, *at)).map(|(at, _)| at)
+    }
+
+    /// The first of what is held, if it may leave.
+    fn release(&mut self) -> Option<Entry> {
+        let first = &self.held.peek()?.0;
+        let holding = self.lanes.iter().filter(|l| l.state == State::Holding);
+        // An input that has said nothing yet (`None`) sorts first and holds everything.
+        let may_leave = match holding.map(|l| l.high_ns).min() {
+            None => true,
+            Some(None) => false,
+            Some(Some(high_ns)) => first.end_ns < high_ns.saturating_sub(self.window_ns),
+        };
+        let too_much = self.held_bytes > MAX_HELD_BYTES;
+        if !may_leave && !too_much {
+            return None;
+        }
+        self.cut_short |= !may_leave;
+        let Reverse(entry) = self.held.pop()?;
+        self.held_bytes -= entry.held_bytes();
+        self.released_ns = self.released_ns.max(entry.end_ns);
+        Some(entry)
+    }
+
+    /// Takes one line of an input.
+    fn pull(&mut self, at: usize) -> anyhow::Result<Option<Step>> {
+        let lane = &mut self.lanes[at];
+        if lane.batch.as_ref().is_none_or(|b| lane.next == b.items.len()) {
+            lane.batch = None;
+            match self.hub.take(at) {
+                Taken::Batch(batch) => {
+                    (lane.batch, lane.next) = (Some(Rc::from(batch)), 0);
+                    self.rejoin();
+                }
+                Taken::Empty => return Ok(Some(Step::Wait(at))),
+                Taken::Ended(error) => {
+                    lane.state = State::Ended;
+                    let end_ns = lane.last_ns;
+                    self.place_bad(at, end_ns);
+                    return match error {
+                        Some(error) if self.lanes[at].lines == 0 => Err(error),
+                        error => Ok(error.map(|error| Step::Broken(at, error))),
+                    };
+                }
+            }
+            return Ok(None);
+        }
+        self.accept(at)?;
+        Ok(None)
+    }
+
+    /// Those that stalled and have something again hold the others again.
+    fn rejoin(&mut self) {
+        for (at, lane) in self.lanes.iter_mut().enumerate() {
+            if lane.state == State::Stalled && self.hub.has_any(at) {
+                lane.state = State::Holding;
+            }
+        }
+    }
+
+    /// Gives the next line of a batch its place.
+    fn accept(&mut self, at: usize) -> anyhow::Result<()> {
+        let other_offset = self.lanes.iter().find_map(|l| l.wall_offset_ns);
+        let lane = &mut self.lanes[at];
+        let Some(batch) = lane.batch.clone() else { return Ok(()) };
+        let index = lane.next;
+        lane.next += 1;
+        lane.lines += 1;
+        let item = &batch.items[index];
+        let order = (at as u64) << LANE_SHIFT | lane.lines;
+
+        match &item.kind {
+            Kind::Start(start) => {
+                lane.domain = self.clocks.admit(&lane.name, start)?;
+                lane.wall_offset_ns = start.wall_offset_ns.or(lane.wall_offset_ns);
+            }
+            Kind::Clock { wall_offset_ns } => lane.wall_offset_ns = Some(*wall_offset_ns),
+            Kind::Bad { number, reason } => {
+                if self.strict {
+                    bail!("{}, line {number}: {reason}; not strict, it would be skipped and counted", lane.name);
+                }
+                lane.bad_lines += 1;
+                lane.bad.push(Entry {
+                    start_ns: 0,
+                    end_ns: 0,
+                    order,
+                    index: index as u32,
+                    domain: lane.domain,
+                    late: false,
+                    batch,
+                });
+                return Ok(());
+            }
+            _ => {}
+        }
+
+        let shift_ns = self.clocks.shift_ns(lane.domain);
+        let shifted = |ns: u64| ns.saturating_add_signed(shift_ns);
+        let wall_offset_ns = lane.wall_offset_ns.or(other_offset);
+        let time = match item.time {
+            Time::Mono { start_ns, end_ns } => Some((shifted(start_ns), shifted(end_ns))),
+            Time::Wall { start_ns, dur_ns } => wall_offset_ns.map(|offset_ns| {
+                let start_ns = shifted(u64::try_from(start_ns.saturating_sub(offset_ns)).unwrap_or(0));
+                (start_ns, start_ns.saturating_add(dur_ns))
+            }),
+            Time::None => None,
+        };
+        let mut entry = Entry {
+            start_ns: lane.last_ns,
+            end_ns: lane.last_ns,
+            order,
+            index: index as u32,
+            domain: lane.domain,
+            late: false,
+            batch: Rc::clone(&batch),
+        };
+        if lane.at_head && matches!(item.kind, Kind::Start(_)) {
+            // Its own time still says how far the input was read.
+            lane.high_ns = lane.high_ns.max(time.map(|(_, end_ns)| end_ns));
+            (entry.start_ns, entry.end_ns) = (0, 0);
+            self.ready.push_back(entry);
+            return Ok(());
+        }
+        lane.at_head = false;
+        if let Some((start_ns, end_ns)) = time {
+            (entry.start_ns, entry.end_ns) = (start_ns, end_ns);
+            lane.high_ns = lane.high_ns.max(Some(end_ns));
+            if !lane.bad.is_empty() {
+                self.place_bad(at, end_ns);
+            }
+            self.lanes[at].last_ns = end_ns;
+        }
+        // Without a time of its own it can't be late; it follows the line before it.
+        self.hold(entry, time.is_some());
+        Ok(())
+    }
+
+    /// Places the bad lines of an input between its last line with a time and the one that ends at `end_ns`.
+    fn place_bad(&mut self, at: usize, end_ns: u64) {
+        let lane = &mut self.lanes[at];
+        let (from_ns, to_ns) = (lane.last_ns.min(end_ns), lane.last_ns.max(end_ns));
+        for mut entry in std::mem::take(&mut lane.bad) {
+            (entry.start_ns, entry.end_ns) = (from_ns, to_ns);
+            self.hold(entry, false);
+        }
+    }
+
+    fn hold(&mut self, mut entry: Entry, may_be_late: bool) {
+        if entry.end_ns < self.released_ns {
+            entry.late = may_be_late;
+            self.ready.push_back(entry);
+        } else {
+            self.held_bytes += entry.held_bytes();
+            self.held.push(Reverse(entry));
+        }
+    }
+}
