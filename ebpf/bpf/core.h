@@ -51,6 +51,11 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+/* The system-call filter of a thread: 0 = none. Absent without CONFIG_SECCOMP. */
+struct seccomp {
+	int mode;
+};
+
 struct task_struct {
 	/* 5.14 renamed `state` to `__state`. */
 	unsigned int __state;
@@ -72,6 +77,7 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	struct mm_struct *mm;
+	struct seccomp seccomp;
 };
 
 #pragma clang attribute pop

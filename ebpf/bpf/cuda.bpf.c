@@ -38,6 +38,9 @@ volatile const bool filter_tgids = false;
 /* Whether children of processes in `tgids` are added to it. */
 volatile const bool follow_children = false;
 
+/* Whether processes under seccomp get no return probe: on some kernels it could kill them. */
+volatile const bool spare_seccomp = false;
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 << 20);
@@ -329,6 +332,8 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool sessio
 	if (!wanted(tgid))
 		return false;
 	struct task_struct *task = bpf_get_current_task_btf();
+	if (spare_seccomp && bpf_core_field_exists(task->seccomp.mode) && BPF_CORE_READ(task, seccomp.mode) != 0)
+		return false;
 	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!calls) {
 		if (session) {

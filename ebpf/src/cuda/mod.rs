@@ -35,6 +35,8 @@ pub struct Config {
     pub only_watched: bool,
     /// Watch children of watched processes from their fork on.
     pub follow_children: bool,
+    /// Leave processes under seccomp alone. Works in [`Mode::Session`] alone, where an entry can decline its return.
+    pub spare_seccomp: bool,
     /// Size of the ring buffer, bytes; rounded up to a power of two of at least a page.
     pub ring_bytes: u32,
     /// The tier to use; `None` for the best there is.
@@ -126,6 +128,7 @@ impl Tracer {
             nested: config.nested.into(),
             only_watched: config.only_watched.into(),
             follow_children: config.follow_children.into(),
+            spare_seccomp: config.spare_seccomp.into(),
             wakeup_bytes: wakeup_bytes(ring_bytes),
         };
         // The loader borrows what it overrides for as long as the kernel's types.
@@ -136,6 +139,7 @@ impl Tracer {
                     .override_global("nested", &globals.nested, true)
                     .override_global("filter_tgids", &globals.only_watched, true)
                     .override_global("follow_children", &globals.follow_children, true)
+                    .override_global("spare_seccomp", &globals.spare_seccomp, true)
                     .override_global("ring_wakeup_bytes", &globals.wakeup_bytes, true)
                     .map_max_entries("events", ring_bytes);
             })?
@@ -254,6 +258,7 @@ struct Globals {
     nested: u8,
     only_watched: u8,
     follow_children: u8,
+    spare_seccomp: u8,
     wakeup_bytes: u64,
 }
 

@@ -81,6 +81,16 @@ impl<'a> Call<'a> {
         self.input
     }
 
+    /// Copies the argument words that were kept into `to`.
+    pub fn copy_words<'t>(&self, to: &'t mut [u64; MAX_WORDS]) -> &'t [u64] {
+        copy_words(self.words, to)
+    }
+
+    /// Copies [`Call::input`] into `to`, as words.
+    pub fn copy_input<'t>(&self, to: &'t mut [u64; MAX_IN_WORDS]) -> &'t [u64] {
+        copy_words(self.input, to)
+    }
+
     /// A call made of parts, for tests of what reads calls. `words` and `input` are as they lie in memory.
     pub fn from_parts(symbol: u32, comm: &'a [u8; 16], words: &'a [u8], input: &'a [u8]) -> Self {
         Self {
@@ -102,6 +112,15 @@ impl<'a> Call<'a> {
 
 fn word(words: &[u8], index: usize) -> Option<u64> {
     words.get(index * 8..).and_then(<[u8]>::first_chunk).map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+fn copy_words<'t>(from: &[u8], to: &'t mut [u64]) -> &'t [u64] {
+    let mut count = 0;
+    for (to, from) in to.iter_mut().zip(from.chunks_exact(8)) {
+        *to = from.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        count += 1;
+    }
+    to.get(..count).unwrap_or_default()
 }
 
 /// Reads one record; `None` if it is none of ours.
@@ -183,6 +202,8 @@ mod tests {
         assert_eq!((call.word(0), call.word(1), call.word(2)), (Some(5), Some(0xffff_ffff_0000_0007), None));
         assert_eq!(call.word32(1), Some(7));
         assert_eq!(call.input(), 9u64.to_le_bytes());
+        assert_eq!(call.copy_words(&mut [0; MAX_WORDS]), [5, 0xffff_ffff_0000_0007]);
+        assert_eq!(call.copy_input(&mut [0; MAX_IN_WORDS]), [9]);
     }
 
     #[test]

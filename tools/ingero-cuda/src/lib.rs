@@ -1,3 +1,69 @@
-//! ingero-cuda, as a library.
+//! `ingero-cuda`: CUDA API calls of running processes, as NDJSON.
+//!
+//! - [`options`]: the command line.
+//! - [`trace`]: the running tracer, with [`processes`] (whose calls), [`probes`] (which files and symbols), [`render`] (a
+//!   record as a line) and [`losses`] (what is missing).
+//! - [`symbols`]: the table of functions and how their arguments are read.
+//! - [`command`]: a command to run and trace. [`listing`]: `--list`. [`seccomp`]: who must not be probed.
 
+pub mod command;
+pub mod listing;
+pub mod losses;
+pub mod options;
+pub mod probes;
+pub mod processes;
+pub mod render;
+pub mod seccomp;
 pub mod symbols;
+pub mod trace;
+
+use ingero_common::discover::ProcFs;
+use ingero_common::exit::Exit;
+use ingero_common::signal::Stop;
+
+pub use options::Options;
+
+use command::Running;
+use processes::Processes;
+use trace::{Ended, Trace};
+
+/// The name of the tool, in messages and records.
+pub const TOOL: &str = "ingero-cuda";
+
+/// Does what the options ask for, until that is done or a signal stops it.
+///
+/// # Errors
+/// What the machine lacks for tracing, a process that does not exist, or what is wrong with the output.
+pub fn run(options: &Options) -> anyhow::Result<Exit> {
+    let log = options.common.log(TOOL);
+    if options.list {
+        return listing::run(&log);
+    }
+    let processes = if !options.command.is_empty() {
+        Processes::tree([])
+    } else if options.pids.is_empty() {
+        Processes::all()
+    } else {
+        Processes::asked(&ProcFs::default(), &options.pids)?
+    };
+    let stop = Stop::tracer()?;
+    let mut trace = Trace::new(options, &log, &stop, processes)?;
+    trace.start()?;
+    let mut command = if options.command.is_empty() {
+        None
+    } else {
+        let keep_stdout = options.output.as_deref().is_some_and(|path| path.as_os_str() != "-");
+        Some(trace.starting(|| Running::start(&options.command, keep_stdout), Running::pid)?)
+    };
+    let ended = trace.run(|| command.as_mut().map_or(Ok(false), Running::has_ended));
+    // Whatever happened: first the probes go, then anything is reported.
+    trace.detach();
+    let result = ended.and_then(|ended| trace.finish().map(|()| ended));
+    drop(trace);
+    let Some(mut command) = command else { return result.map(|_| Exit::Ok) };
+    if !matches!(result, Ok(Ended::Done)) {
+        command.terminate();
+    }
+    let status = command.wait()?;
+    result.map(|_| status)
+}

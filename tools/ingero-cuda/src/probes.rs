@@ -1,0 +1,243 @@
+//! Which library files are probed, and which symbol each event comes from.
+//!
+//! A file is probed once, however many processes map it: the kernel puts the breakpoints into every process that maps the
+//! file, now or later. So a file stays probed when its last process ends, and the next one is traced from its first call.
+
+use std::collections::{BTreeSet, HashMap};
+
+use ingero_common::discover::{FileId, Library, LibraryKind};
+use ingero_ebpf::attach::{Attachment, Mode, Point};
+use ingero_ebpf::cuda::{Input, MAX_SYMBOLS, Output, SymbolSpec, Tracer};
+
+use crate::symbols::{self, Decoder, Op, Selection, Spec};
+
+/// What the events of one symbol are written as.
+#[derive(Debug)]
+pub struct SymbolInfo {
+    /// The function of the table.
+    pub op: &'static Op,
+    /// The exported name where it differs.
+    pub sym: Option<Box<str>>,
+    /// Reads the arguments.
+    pub decoder: Decoder,
+}
+
+/// One library file.
+#[derive(Debug)]
+enum File {
+    Probed(#[expect(dead_code, reason = "held for its drop")] Attachment),
+    /// Tried, and why it is not. It is not tried again: nothing about a file changes.
+    Refused(String),
+}
+
+/// All probed files and all symbols.
+#[derive(Debug, Default)]
+pub struct Probes {
+    files: HashMap<FileId, File>,
+    symbols: Vec<SymbolInfo>,
+    indices: HashMap<(LibraryKind, String), u32>,
+    kinds: BTreeSet<LibraryKind>,
+    attached: BTreeSet<String>,
+}
+
+impl Probes {
+    /// The symbol that a record names.
+    pub fn symbol(&self, index: u32) -> Option<&SymbolInfo> {
+        self.symbols.get(index as usize)
+    }
+
+    /// Library files that are probed.
+    pub fn files(&self) -> usize {
+        self.files.values().filter(|file| matches!(file, File::Probed(_))).count()
+    }
+
+    /// Probes a file unless it is probed already.
+    ///
+    /// `libraries` are all that is in that one file, one for each kind.
+    ///
+    /// # Errors
+    /// In words, why this file is not probed; the same again when asked again.
+    pub fn probe(&mut self, tracer: &mut Tracer, libraries: &[&Library]) -> Result<(), String> {
+        let Some(first) = libraries.first() else { return Ok(()) };
+        let id = first.id;
+        if !self.files.contains_key(&id) {
+            let file = match self.attach(tracer, libraries) {
+                Ok(attachment) => File::Probed(attachment),
+                Err(why) => File::Refused(why),
+            };
+            self.files.insert(id, file);
+        }
+        match self.files.get(&id) {
+            Some(File::Refused(why)) => Err(why.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn attach(&mut self, tracer: &mut Tracer, libraries: &[&Library]) -> Result<Attachment, String> {
+        let file = match libraries.first() {
+            Some(library) => library.open().map_err(|e| format!("cannot open it: {e}"))?,
+            None => return Err("no library".to_owned()),
+        };
+        let mut points = Vec::new();
+        for library in libraries {
+            let selection =
+                symbols::symbols_in(library.kind, &file).map_err(|e| format!("cannot read its symbols: {e}"))?;
+            self.add_points(tracer, library.kind, selection, &mut points)?;
+        }
+        if points.is_empty() {
+            return Err("it has no function that is traced".to_owned());
+        }
+        let attachment = tracer.attach(&file, &points, None).map_err(|e| format!("{:#}", anyhow::Error::from(e)))?;
+        let only_essential = tracer.mode() == Mode::Perf;
+        self.kinds.extend(libraries.iter().map(|library| library.kind));
+        for point in points.iter().filter(|point| point.essential || !only_essential) {
+            if let Some(info) = self.symbols.get(point.symbol as usize) {
+                self.attached.insert(info.sym.as_deref().unwrap_or(info.op.name).to_owned());
+            }
+        }
+        Ok(attachment)
+    }
+
+    /// Gives each symbol its number and describes it to the kernel side.
+    fn add_points(
+        &mut self,
+        tracer: &mut Tracer,
+        kind: LibraryKind,
+        selection: Selection,
+        points: &mut Vec<Point>,
+    ) -> Result<(), String> {
+        for symbol in selection.symbols {
+            let (offset, essential) = (symbol.offset, ESSENTIAL.contains(&symbol.name.as_str()));
+            let key = (kind, symbol.name);
+            let index = match self.indices.get(&key) {
+                Some(index) => *index,
+                None => {
+                    let index = self.symbols.len() as u32;
+                    if index >= MAX_SYMBOLS {
+                        return Err(format!("more than {MAX_SYMBOLS} different symbols"));
+                    }
+                    tracer
+                        .describe(index, kernel_spec(symbol.decoder.spec()))
+                        .map_err(|e| format!("cannot describe {}: {e}", key.1))?;
+                    let sym = (key.1 != symbol.op.name).then(|| key.1.as_str().into());
+                    self.symbols.push(SymbolInfo { op: symbol.op, sym, decoder: symbol.decoder });
+                    self.indices.insert(key, index);
+                    index
+                }
+            };
+            points.push(Point { offset, symbol: index, essential });
+        }
+        Ok(())
+    }
+
+    /// Takes the probes off a file, or never puts them on: a process that has it mapped must not meet a return probe.
+    pub fn spare(&mut self, id: FileId) {
+        self.files.insert(id, File::Refused("a process under seccomp has it mapped".to_owned()));
+    }
+
+    /// Exported names that are probed.
+    pub fn attached(&self) -> Vec<&str> {
+        self.attached.iter().map(String::as_str).collect()
+    }
+
+    /// Functions of the table that no probed file has, of those kinds of library that are probed at all.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let present: BTreeSet<&str> = self
+            .symbols
+            .iter()
+            .filter(|info| self.attached.contains(info.sym.as_deref().unwrap_or(info.op.name)))
+            .map(|info| info.op.name)
+            .collect();
+        let wanted = self.kinds.iter().flat_map(|kind| symbols::ops(*kind)).map(|op| op.name);
+        wanted.filter(|name| !present.contains(name)).collect()
+    }
+
+    /// Detaches everything. Symbols stay known, for records that are still on their way.
+    pub fn detach(&mut self) {
+        self.files.clear();
+    }
+}
+
+/// Exported names to probe where each probe takes 0.1 s to remove: what starts work, moves data, and waits for it.
+const ESSENTIAL: [&str; 31] = [
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaGraphLaunch",
+    "cudaMemcpy",
+    "cudaMemcpyAsync",
+    "cudaMemsetAsync",
+    "cudaMalloc",
+    "cudaMallocAsync",
+    "cudaFree",
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cudaEventSynchronize",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuGraphLaunch",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuMemsetD8Async",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuStreamSynchronize",
+    "cuCtxSynchronize",
+    "cuEventSynchronize",
+    "ncclAllReduce",
+    "ncclAllGather",
+    "ncclReduceScatter",
+    "ncclBroadcast",
+    "ncclSend",
+    "ncclRecv",
+    "ncclGroupEnd",
+];
+
+/// The same in the words of the kernel side.
+fn kernel_spec(spec: Spec) -> SymbolSpec {
+    SymbolSpec {
+        words: spec.words,
+        input: (spec.in_words > 0).then_some(Input {
+            word: spec.in_word,
+            offset_bytes: spec.in_offset,
+            words: spec.in_words,
+        }),
+        output: (spec.out_bytes > 0).then_some(Output { word: spec.out_word, bytes: spec.out_bytes }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The perf tier probes 16 functions of a library at most; beyond that, which ones would be left to chance.
+    #[test]
+    fn the_essential_functions_exist_and_are_few() {
+        use ingero_common::discover::insn::Arch;
+        let mut of_kind = std::collections::HashMap::<LibraryKind, usize>::new();
+        for name in ESSENTIAL {
+            let kind = LibraryKind::ALL.into_iter().find(|kind| symbols::lookup(*kind, name, Arch::X86_64).is_some());
+            *of_kind.entry(kind.unwrap_or_else(|| panic!("{name} is in no table"))).or_default() += 1;
+        }
+        assert!(of_kind.len() == 3 && of_kind.values().all(|count| *count <= 16), "{of_kind:?}");
+    }
+
+    #[test]
+    fn every_signature_fits_what_the_kernel_side_keeps() {
+        use ingero_common::discover::insn::Arch;
+        use ingero_ebpf::cuda::record::{MAX_IN_WORDS, MAX_WORDS};
+        for kind in LibraryKind::ALL {
+            for op in symbols::ops(kind) {
+                for arch in [Arch::X86_64, Arch::Aarch64] {
+                    let spec = symbols::lookup(kind, op.name, arch).unwrap().1.spec();
+                    assert!(usize::from(spec.words) <= MAX_WORDS, "{}", op.name);
+                    assert!(usize::from(spec.in_words) <= MAX_IN_WORDS, "{}", op.name);
+                    assert!(matches!(spec.out_bytes, 0 | 4 | 8), "{}", op.name);
+                    // A pointer that is followed has to be among the words that are kept.
+                    assert!(spec.in_words == 0 || spec.in_word < spec.words, "{}", op.name);
+                    assert!(spec.out_bytes == 0 || spec.out_word < spec.words, "{}", op.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Which processes are traced, and what has been said of them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+
+use anyhow::bail;
+use ingero_common::discover::{Found, ProcFs, Scan, Scanner};
+
+/// Why a process is watched: the `why` of its `watch` record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It uses CUDA.
+    Cuda,
+    /// The user named it, or had it started.
+    Asked,
+    /// It descends from one of those.
+    Child,
+}
+
+impl Why {
+    /// Its value in a record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Asked => "asked",
+            Self::Child => "child",
+        }
+    }
+}
+
+/// A process with CUDA libraries, as it was announced.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Announced {
+    /// Paths of its libraries.
+    pub libraries: Vec<Vec<u8>>,
+    /// What they implement: `cudart`, `cuda`, `nccl`.
+    pub layers: BTreeSet<&'static str>,
+}
+
+/// The processes of interest.
+#[derive(Debug)]
+pub struct Processes {
+    /// The processes asked for and their descendants; `None` when all are of interest.
+    tree: Option<BTreeMap<u32, Why>>,
+    announced: HashMap<u32, Announced>,
+    ever_announced: u64,
+}
+
+impl Processes {
+    /// All processes that use CUDA.
+    pub fn all() -> Self {
+        Self { tree: None, announced: HashMap::new(), ever_announced: 0 }
+    }
+
+    /// The processes `roots` and their descendants.
+    pub fn tree(roots: impl IntoIterator<Item = u32>) -> Self {
+        let tree = roots.into_iter().map(|pid| (pid, Why::Asked)).collect();
+        Self { tree: Some(tree), announced: HashMap::new(), ever_announced: 0 }
+    }
+
+    /// The processes `pids` and those that descend from them now.
+    ///
+    /// # Errors
+    /// When one of them does not exist.
+    pub fn asked(proc: &ProcFs, pids: &[u32]) -> anyhow::Result<Self> {
+        let all = proc.pids()?;
+        for pid in pids {
+            if !all.contains(pid) {
+                bail!("there is no process {pid}; `pgrep -a NAME` or --list shows what there is");
+            }
+        }
+        let parents: Vec<(u32, u32)> =
+            all.iter().filter_map(|&pid| Some((pid, proc.stat(pid).ok()?.parent_pid))).collect();
+        let mut processes = Self::tree(pids.iter().copied());
+        if let Some(tree) = &mut processes.tree {
+            add_descendants(tree, &parents);
+        }
+        Ok(processes)
+    }
+
+    /// Adds a process that the user had started.
+    pub fn add_root(&mut self, pid: u32) {
+        if let Some(tree) = &mut self.tree {
+            tree.insert(pid, Why::Asked);
+        }
+    }
+
+    /// The members of the tree, where there is one.
+    pub fn members(&self) -> impl Iterator<Item = u32> {
+        self.tree.iter().flat_map(BTreeMap::keys).copied()
+    }
+
+    /// Whether everything that was asked for has ended.
+    pub fn all_gone(&self) -> bool {
+        self.tree.as_ref().is_some_and(BTreeMap::is_empty)
+    }
+
+    /// Whether a process's calls are of interest; and if it was not known to be (the kernel side follows forks by
+    /// itself, and its word of them may be lost), it is from now on.
+    pub fn note_call(&mut self, pid: u32) {
+        if let Some(tree) = &mut self.tree {
+            tree.entry(pid).or_insert(Why::Child);
+        }
+    }
+
+    /// A process of the tree has forked.
+    pub fn forked(&mut self, pid: u32, parent_pid: u32) {
+        if let Some(tree) = &mut self.tree
+            && tree.contains_key(&parent_pid)
+        {
+            tree.insert(pid, Why::Child);
+        }
+    }
+
+    /// A process has ended.
+    pub fn ended(&mut self, pid: u32) {
+        self.announced.remove(&pid);
+        if let Some(tree) = &mut self.tree {
+            tree.remove(&pid);
+        }
+    }
+
+    /// Whether the start of a program in `pid` is worth a look.
+    pub fn is_of_interest(&self, pid: u32) -> bool {
+        self.tree.as_ref().is_none_or(|tree| tree.contains_key(&pid))
+    }
+
+    /// Looks for processes of interest with new libraries, and for ended ones.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub fn scan(&mut self, scanner: &mut Scanner) -> io::Result<Scan> {
+        let scan = match &self.tree {
+            None => scanner.scan()?,
+            Some(tree) => {
+                let pids: Vec<u32> = tree.keys().copied().collect();
+                scanner.scan_these(&pids)
+            }
+        };
+        for gone in &scan.gone {
+            self.announced.remove(&gone.pid);
+        }
+        if let Some(tree) = &mut self.tree {
+            // The kernel side tells of each end; this is for words that were lost.
+            tree.retain(|&pid, _| scanner.proc().stat(pid).is_ok_and(|stat| stat.state != b'Z'));
+        }
+        Ok(scan)
+    }
+
+    /// Adds what was found in a process, and returns all that is known of it.
+    pub fn announce(&mut self, found: &Found) -> (Why, &Announced) {
+        let pid = found.process.pid;
+        let why = self.tree.as_ref().map_or(Why::Cuda, |tree| tree.get(&pid).copied().unwrap_or(Why::Child));
+        if !self.announced.contains_key(&pid) {
+            self.ever_announced += 1;
+        }
+        let announced = self.announced.entry(pid).or_default();
+        for library in &found.libraries {
+            announced.layers.insert(library.kind.src());
+            if !announced.libraries.contains(&library.path) {
+                announced.libraries.push(library.path.clone());
+            }
+        }
+        (why, announced)
+    }
+
+    /// Whether a process has a `watch` record.
+    pub fn is_announced(&self, pid: u32) -> bool {
+        self.announced.contains_key(&pid)
+    }
+
+    /// Processes that were announced, ended ones too.
+    pub fn ever_announced(&self) -> u64 {
+        self.ever_announced
+    }
+}
+
+/// Adds to `tree` whoever descends from a member, given each process with its parent.
+fn add_descendants(tree: &mut BTreeMap<u32, Why>, parents: &[(u32, u32)]) {
+    loop {
+        let before = tree.len();
+        for (pid, parent) in parents {
+            if tree.contains_key(parent) {
+                tree.entry(*pid).or_insert(Why::Child);
+            }
+        }
+        if tree.len() == before {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descendants_of_any_depth_in_any_order() {
+        let mut tree = BTreeMap::from([(10, Why::Asked)]);
+        add_descendants(&mut tree, &[(13, 12), (12, 11), (11, 10), (10, 1), (20, 1)]);
+        assert_eq!(tree.keys().copied().collect::<Vec<_>>(), [10, 11, 12, 13]);
+        assert_eq!((tree[&10], tree[&13]), (Why::Asked, Why::Child));
+    }
+
+    #[test]
+    fn a_tree_grows_by_forks_and_ends() {
+        let mut processes = Processes::tree([10]);
+        processes.forked(11, 10);
+        processes.forked(30, 29);
+        assert_eq!(processes.members().collect::<Vec<_>>(), [10, 11]);
+        assert!(processes.is_of_interest(11) && !processes.is_of_interest(30));
+        processes.ended(10);
+        assert!(!processes.all_gone());
+        processes.ended(11);
+        assert!(processes.all_gone());
+        assert!(!Processes::all().all_gone());
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist_is_an_error() {
+        let error = Processes::asked(&ProcFs::default(), &[u32::MAX]).unwrap_err().to_string();
+        assert!(error.contains(&u32::MAX.to_string()), "{error}");
+        let own = Processes::asked(&ProcFs::default(), &[std::process::id()]).unwrap();
+        assert!(own.is_of_interest(std::process::id()));
+    }
+}

@@ -1,0 +1,422 @@
+//! The running tracer: records out of the ring, libraries into it, and the account of both.
+
+use std::collections::HashSet;
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ingero_common::clock::mono_ns;
+use ingero_common::discover::{FileId, Found, Library, Scanner, ldcache};
+use ingero_common::exit::is_broken_pipe;
+use ingero_common::output::{FLUSH_INTERVAL, Output};
+use ingero_common::record::write::{self, Text, Watch};
+use ingero_common::signal::Stop;
+use ingero_common::stream::Stream;
+use ingero_common::text::{Log, Nanos, Printable};
+use ingero_ebpf::attach::Mode;
+use ingero_ebpf::cuda::record::{Record, parse};
+use ingero_ebpf::cuda::{Config, Tracer};
+use ingero_ebpf::load::Kernel;
+use ingero_ebpf::ring::MAX_WAIT;
+use serde::Serialize;
+
+use crate::TOOL;
+use crate::losses::Losses;
+use crate::options::Options;
+use crate::probes::Probes;
+use crate::processes::Processes;
+use crate::render::write_call;
+use crate::seccomp;
+
+/// Records taken from the ring before signals and timers are looked at again.
+const BATCH: usize = 8192;
+/// A program that was just executed has its libraries mapped after about this time.
+const AFTER_EXEC: Duration = Duration::from_millis(20);
+/// Where the processes are known, looking is cheap and can be done this often.
+const TREE_SCAN_INTERVAL: Duration = Duration::from_millis(50);
+/// Looking takes this part of the time at most.
+const SCAN_SHARE: u32 = 20;
+
+/// Why tracing ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// A signal asked for it.
+    Stopped,
+    /// The time was over, or the reader of the output is gone.
+    Done,
+    /// What was to be traced has ended.
+    NothingLeft,
+}
+
+/// A running tracer.
+pub struct Trace<'o> {
+    options: &'o Options,
+    log: &'o Log,
+    stop: &'o Stop,
+    tracer: Tracer,
+    probes: Probes,
+    processes: Processes,
+    scanner: Scanner,
+    stream: Stream<Output>,
+    losses: Losses,
+    /// Processes under a system-call filter must not get return probes on this kernel.
+    spare_filtered: bool,
+    /// Files of which it was said that they cannot be probed.
+    complained: HashSet<FileId>,
+    next_scan: Instant,
+    /// A scan before the next regular one.
+    early_scan: Option<Instant>,
+    last_pid: u32,
+    detach_ns: u64,
+}
+
+/// The `filter` of the `start` record.
+#[derive(Serialize)]
+struct Filter<'a> {
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    pid: &'a [u32],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Text<'a>>,
+    nested: bool,
+    ring_bytes: u32,
+    scan_interval_ns: u64,
+}
+
+impl<'o> Trace<'o> {
+    /// Loads the programs and opens the output; nothing is probed yet.
+    ///
+    /// # Errors
+    /// What the machine lacks, or what is wrong with the output.
+    pub fn new(options: &'o Options, log: &'o Log, stop: &'o Stop, processes: Processes) -> anyhow::Result<Self> {
+        let kernel = Kernel::check()?;
+        let spare_filtered = seccomp::return_probes_can_kill(kernel.release());
+        let config = Config {
+            nested: options.nested,
+            only_watched: !options.pids.is_empty() || !options.command.is_empty(),
+            follow_children: true,
+            spare_seccomp: spare_filtered,
+            ring_bytes: options.ring_size,
+            mode: options.probe_mode.mode(),
+        };
+        let started = Instant::now();
+        let mut tracer = Tracer::new(&kernel, config)?;
+        log.detail(format!("{} probes, loaded in {}", tracer.mode(), Nanos(elapsed_ns(started))));
+        for pid in processes.members() {
+            tracer.watch_process(pid)?;
+        }
+        tracer.ring().wake_on(stop.fd()).context("cannot wait for signals")?;
+        let output = Output::open(options.output.as_deref())?;
+        Ok(Self {
+            options,
+            log,
+            stop,
+            tracer,
+            probes: Probes::default(),
+            processes,
+            scanner: Scanner::new(),
+            stream: Stream::new(output, "cuda", TOOL, env!("CARGO_PKG_VERSION")),
+            losses: Losses::default(),
+            spare_filtered,
+            complained: HashSet::new(),
+            next_scan: Instant::now(),
+            early_scan: None,
+            last_pid: 0,
+            detach_ns: 0,
+        })
+    }
+
+    /// Probes what is installed and what is running, and writes the first records.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn start(&mut self) -> anyhow::Result<()> {
+        let started = Instant::now();
+        // Each probe of the perf tier is dear, so there only what is in use is probed.
+        if self.tracer.mode() != Mode::Perf {
+            let installed = ldcache::installed();
+            for file in by_file(&installed) {
+                if let Err(why) = self.probes.probe(&mut self.tracer, &file) {
+                    self.log.detail(format!("{}: {why}", Printable(&file[0].path)));
+                }
+            }
+        }
+        let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
+        let mut announcements = Vec::new();
+        for found in scan.appeared {
+            let notes = self.probe(&found);
+            announcements.push((found, notes));
+        }
+        let (files, took) = (self.probes.files(), Nanos(elapsed_ns(started)));
+        self.log.detail(format!("{files} library files probed in {took}"));
+
+        let mode = self.tracer.mode().name();
+        let probes = write::Probes { attached: self.probes.attached(), missing: self.probes.missing(), mode };
+        let command = self.options.command.first().map(|name| Text(name.as_encoded_bytes()));
+        let filter = Filter {
+            pid: &self.options.pids,
+            command,
+            nested: self.options.nested,
+            ring_bytes: self.options.ring_size,
+            scan_interval_ns: u64::try_from(self.options.scan_interval.as_nanos()).unwrap_or(u64::MAX),
+        };
+        self.stream.start(filter, probes)?;
+        for (found, notes) in announcements {
+            self.announce(&found, notes)?;
+        }
+        self.next_scan = Instant::now() + self.scan_interval();
+        if self.processes.ever_announced() == 0 && self.options.command.is_empty() {
+            self.log.note(match self.options.pids.as_slice() {
+                [] => "no process uses CUDA yet; waiting for one".to_owned(),
+                pids => format!("no CUDA library in process {} yet; waiting for it", join(pids)),
+            });
+        }
+        Ok(())
+    }
+
+    /// Starts something whose process has to be traced from its first instruction on: the kernel side adds children of
+    /// ours by itself meanwhile.
+    ///
+    /// # Errors
+    /// Those of `start`.
+    pub fn starting<T>(
+        &mut self,
+        start: impl FnOnce() -> anyhow::Result<T>,
+        pid: impl Fn(&T) -> u32,
+    ) -> anyhow::Result<T> {
+        let own = std::process::id();
+        self.tracer.watch_process(own)?;
+        let result = start();
+        self.tracer.unwatch_process(own);
+        let started = result?;
+        self.processes.add_root(pid(&started));
+        Ok(started)
+    }
+
+    /// Traces until there is a reason to end. `has_ended` tells whether the command has, if there is one.
+    ///
+    /// # Errors
+    /// Those of the output; a broken pipe is [`Ended::Done`].
+    pub fn run(&mut self, mut has_ended: impl FnMut() -> io::Result<bool>) -> anyhow::Result<Ended> {
+        let end = self.options.duration.map(|duration| Instant::now() + duration);
+        match self.run_until(end, &mut has_ended) {
+            Err(error) if is_broken_pipe(&error) => Ok(Ended::Done),
+            other => other,
+        }
+    }
+
+    fn run_until(
+        &mut self,
+        end: Option<Instant>,
+        has_ended: &mut impl FnMut() -> io::Result<bool>,
+    ) -> anyhow::Result<Ended> {
+        let mut next_check = Instant::now();
+        loop {
+            let count = self.drain()?;
+            let now = Instant::now();
+            if self.stop.requested() {
+                return Ok(Ended::Stopped);
+            }
+            if end.is_some_and(|end| now >= end) {
+                return Ok(Ended::Done);
+            }
+            if now >= self.next_scan || self.early_scan.is_some_and(|at| now >= at) {
+                self.scan()?;
+            }
+            if now >= next_check {
+                next_check = now + FLUSH_INTERVAL;
+                self.losses.look(&mut self.tracer, &mut self.stream)?;
+                self.stream.check_clock()?;
+                self.stream.out().flush_if_due()?;
+                if self.stream.out().reader_gone() {
+                    return Ok(Ended::Done);
+                }
+                if has_ended().context("cannot wait for the command")? || self.processes.all_gone() {
+                    return Ok(Ended::NothingLeft);
+                }
+            }
+            if count < BATCH {
+                // Nothing is pending: whoever reads gets what there is, and we sleep.
+                self.stream.out().flush()?;
+                let due = [Some(next_check), Some(self.next_scan), self.early_scan, end].into_iter().flatten().min();
+                let timeout = due.map_or(MAX_WAIT, |due| due.saturating_duration_since(Instant::now()));
+                self.tracer.ring().wait(timeout)?;
+            }
+        }
+    }
+
+    /// Writes what is in the ring, up to [`BATCH`] records; returns how many it was.
+    fn drain(&mut self) -> anyhow::Result<usize> {
+        let Self { tracer, probes, processes, stream, early_scan, last_pid, .. } = self;
+        let mut result = Ok(());
+        let count = tracer.ring().drain(BATCH, |bytes| match parse(bytes) {
+            Some(Record::Call(call)) => {
+                if call.pid != *last_pid {
+                    *last_pid = call.pid;
+                    processes.note_call(call.pid);
+                    if !processes.is_announced(call.pid) {
+                        early_scan.get_or_insert_with(Instant::now);
+                    }
+                }
+                if let (Some(info), Ok(())) = (probes.symbol(call.symbol), &result) {
+                    result = write_call(stream, &call, info);
+                }
+            }
+            Some(Record::Fork { pid, parent_pid }) => processes.forked(pid, parent_pid),
+            Some(Record::Exec { pid }) if processes.is_of_interest(pid) => {
+                early_scan.get_or_insert_with(|| Instant::now() + AFTER_EXEC);
+            }
+            Some(Record::Exit { pid }) => processes.ended(pid),
+            Some(Record::Exec { .. }) | None => {}
+        });
+        result?;
+        Ok(count)
+    }
+
+    /// Looks for new processes and libraries, and probes them.
+    fn scan(&mut self) -> anyhow::Result<()> {
+        self.early_scan = None;
+        let started = Instant::now();
+        let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
+        for found in scan.appeared {
+            let notes = self.probe(&found);
+            self.announce(&found, notes)?;
+        }
+        // A machine with very many processes is looked at less often.
+        self.next_scan = Instant::now() + self.scan_interval().max(started.elapsed() * SCAN_SHARE);
+        Ok(())
+    }
+
+    fn scan_interval(&self) -> Duration {
+        match self.processes.members().next() {
+            Some(_) => self.options.scan_interval.min(TREE_SCAN_INTERVAL),
+            None => self.options.scan_interval,
+        }
+    }
+
+    /// Probes the libraries of a process. Returns what stands in the way of seeing all its calls; `None` if nothing can
+    /// be seen of it.
+    fn probe(&mut self, found: &Found) -> Option<Vec<String>> {
+        let mut notes = Vec::new();
+        let mut probed = 0;
+        let pid = found.process.pid;
+        if self.spare_filtered && seccomp::is_filtered(found.process.seccomp) {
+            self.log.warn(format!(
+                "process {pid} ({}) is under seccomp, and on this kernel a return probe could kill it: it is not traced; \
+                 Linux 6.14 has the fix",
+                Printable(&found.process.comm)
+            ));
+            if self.tracer.mode() != Mode::Session {
+                // Only a session can spare one process; else the files that it has mapped must have no probes at all.
+                for library in &found.libraries {
+                    self.probes.spare(library.id);
+                }
+            }
+            return None;
+        }
+        for file in by_file(&found.libraries) {
+            match self.probes.probe(&mut self.tracer, &file) {
+                Ok(()) => probed += 1,
+                Err(why) => {
+                    let note = format!("{}: {why}", Printable(&file[0].path));
+                    if self.complained.insert(file[0].id) {
+                        self.log.warn(format!("process {pid}: {note}"));
+                    }
+                    notes.push(note);
+                }
+            }
+        }
+        if probed == 0 {
+            return None;
+        }
+        if self.tracer.mode() == Mode::Perf {
+            notes.push("only the essential functions are probed".to_owned());
+        }
+        Some(notes)
+    }
+
+    /// Writes the `watch` record of a process whose libraries are probed.
+    fn announce(&mut self, found: &Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
+        let Some(mut notes) = notes else { return Ok(()) };
+        let process = &found.process;
+        // It may have ended meanwhile, or the table be full: then its end is not told, and nothing else is amiss.
+        let _ = self.tracer.watch_process(process.pid);
+        let (why, announced) = self.processes.announce(found);
+        if !announced.layers.contains("cudart") && announced.layers.contains("cuda") {
+            notes.push("no runtime library in sight: driver calls are the outermost".to_owned());
+        }
+        let note = notes.join("; ");
+        let layers: Vec<&str> = announced.layers.iter().copied().collect();
+        self.log.note(format!(
+            "watching process {} ({}): {}",
+            process.pid,
+            Printable(&process.comm),
+            layers.join(", ")
+        ));
+        let mono_ns = mono_ns();
+        let watch = Watch {
+            src: "",
+            op: "",
+            mono_ns,
+            ts: self.stream.ts(mono_ns),
+            pid: process.pid,
+            tid: process.pid,
+            ns_pid: process.ns_pid,
+            comm: Text(&process.comm),
+            why: why.name(),
+            stream: "",
+            lib: announced.libraries.iter().map(|path| Text(path)).collect(),
+            layers,
+            note: (!note.is_empty()).then_some(note.as_str()),
+        };
+        self.stream.watch(watch)?;
+        Ok(())
+    }
+
+    /// Detaches, and takes what has arrived until then. To be called in any case.
+    pub fn detach(&mut self) {
+        let started = Instant::now();
+        self.probes.detach();
+        self.detach_ns = elapsed_ns(started);
+        self.log.detail(format!("detached in {}", Nanos(self.detach_ns)));
+    }
+
+    /// After [`Trace::detach`]: writes what is left, what was still open, and the last line.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn finish(&mut self) -> anyhow::Result<()> {
+        while self.drain()? > 0 {}
+        self.tracer.record_open_calls().context("cannot look for open calls")?;
+        while self.drain()? > 0 {}
+        let counters = self.losses.look(&mut self.tracer, &mut self.stream)?;
+        let (written, lost) = (self.stream.written(), self.stream.lost_total());
+        self.stream.end(counters.seen)?;
+        if written + lost != counters.seen {
+            self.log
+                .warn(format!("the account does not balance: {} seen, {written} written, {lost} lost", counters.seen));
+        }
+        let processes = self.processes.ever_announced();
+        self.log.note(format!("{written} calls of {processes} processes written, {lost} lost"));
+        Ok(())
+    }
+}
+
+/// Libraries by the file they are in.
+fn by_file(libraries: &[Library]) -> Vec<Vec<&Library>> {
+    let mut files: Vec<Vec<&Library>> = Vec::new();
+    for library in libraries {
+        match files.iter_mut().find(|file| file[0].id == library.id) {
+            Some(file) => file.push(library),
+            None => files.push(vec![library]),
+        }
+    }
+    files
+}
+
+fn join(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn elapsed_ns(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
