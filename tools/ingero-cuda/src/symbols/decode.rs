@@ -224,3 +224,163 @@ fn dtype(code: u32) -> Option<(&'static str, u64)> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use ingero_common::discover::LibraryKind::{self, Cuda, Cudart, Nccl};
+
+    use super::*;
+    use crate::symbols::lookup;
+
+    /// An upper half as a compiler may leave it behind a 32-bit value.
+    const GARBAGE: u64 = 0xdead_beef_0000_0000;
+
+    fn decode(kind: LibraryKind, name: &str, arch: Arch, words: &[u64]) -> Decoded {
+        lookup(kind, name, arch).unwrap().1.decode(&Args { words, ..Args::default() })
+    }
+
+    fn spec(kind: LibraryKind, name: &str, arch: Arch) -> Spec {
+        lookup(kind, name, arch).unwrap().1.spec()
+    }
+
+    #[test]
+    fn what_was_not_read_is_absent() {
+        let words = [1, 11 | 12 << 32, 13 | GARBAGE, 21 | 22 << 32, 23, 5, 4096, 0x57];
+        let whole = decode(Cudart, "cudaLaunchKernel", Arch::X86_64, &words);
+        assert_eq!((whole.grid, whole.block), (Some([11, 12, 13]), Some([21, 22, 23])));
+        assert_eq!((whole.shmem, whole.stream), (Some(4096), Some(0x57)));
+        // The stack could not be read.
+        let registers = decode(Cudart, "cudaLaunchKernel", Arch::X86_64, &words[..6]);
+        assert_eq!(registers, Decoded { shmem: None, stream: None, ..whole });
+        assert_eq!(decode(Cudart, "cudaLaunchKernel", Arch::X86_64, &[]), Decoded::default());
+        // Half a dimension is none.
+        assert_eq!(decode(Cudart, "cudaLaunchKernel", Arch::X86_64, &words[..4]).block, None);
+        let driver = decode(Cuda, "cuLaunchKernel", Arch::X86_64, &[1, 2, 3, 4, 5, 6]);
+        assert_eq!((driver.grid, driver.block), (Some([2, 3, 4]), None));
+    }
+
+    #[test]
+    fn zero_is_a_value() {
+        let zero = decode(Cudart, "cudaMemcpyAsync", Arch::X86_64, &[0; 5]);
+        assert_eq!((zero.bytes, zero.dir, zero.stream), (Some(0), Some(Dir::H2h), Some(0)));
+    }
+
+    #[test]
+    fn upper_halves_of_narrow_arguments_do_not_count() {
+        let words = [0, 0, 64, 1 | GARBAGE];
+        assert_eq!(decode(Cudart, "cudaMemcpy", Arch::X86_64, &words).dir, Some(Dir::H2d));
+        let words = [0, 0, 64 | GARBAGE];
+        assert_eq!(decode(Cuda, "cuMemcpyHtoD", Arch::X86_64, &words).bytes, Some(64), "unsigned int before _v2");
+        assert_eq!(decode(Cuda, "cuMemcpyHtoD_v2", Arch::X86_64, &words).bytes, Some(64 | GARBAGE));
+        let mut words = [7 | GARBAGE; 12];
+        words[7] = 4096 | GARBAGE;
+        let launch = decode(Cuda, "cuLaunchKernel", Arch::X86_64, &words);
+        assert_eq!((launch.grid, launch.block), (Some([7; 3]), Some([7; 3])));
+        assert_eq!(launch.shmem, Some(4096));
+    }
+
+    #[test]
+    fn directions() {
+        let dir = |kind| decode(Cudart, "cudaMemcpy", Arch::X86_64, &[0, 0, 1, kind]).dir;
+        assert_eq!(
+            [0, 1, 2, 3, 4, 77].map(dir),
+            [Some(Dir::H2h), Some(Dir::H2d), Some(Dir::D2h), Some(Dir::D2d), None, None]
+        );
+        assert_eq!(decode(Cuda, "cuMemcpyDtoHAsync_v2", Arch::X86_64, &[]).dir, Some(Dir::D2h), "its name says it");
+        assert_eq!(decode(Cuda, "cuMemcpyAsync", Arch::X86_64, &[0; 4]).dir, None);
+    }
+
+    #[test]
+    fn products_that_cannot_be_are_absent() {
+        let words = [0, 0, 0, 0, u64::MAX, 2, 1];
+        let copy = decode(Cudart, "cudaMemcpy2D", Arch::X86_64, &words);
+        assert_eq!((copy.bytes, copy.dir), (None, Some(Dir::H2d)));
+        assert_eq!(decode(Cuda, "cuMemsetD32_v2", Arch::X86_64, &[0, 0, u64::MAX / 2]).bytes, None);
+        assert_eq!(decode(Nccl, "ncclAllReduce", Arch::X86_64, &[0, 0, u64::MAX, 8]).bytes, None);
+    }
+
+    #[test]
+    fn an_unknown_element_type_leaves_only_the_count() {
+        let words = [0, 0, 1000, 99, 0, 0, 0x57];
+        let reduced = decode(Nccl, "ncclAllReduce", Arch::X86_64, &words);
+        assert_eq!((reduced.bytes, reduced.dtype), (None, None));
+        assert_eq!((reduced.count, reduced.stream), (Some(1000), Some(0x57)));
+    }
+
+    #[test]
+    fn pointers_that_a_call_gives_back() {
+        let (_, decoder) = lookup(Cudart, "cudaMalloc", Arch::X86_64).unwrap();
+        assert_eq!((decoder.spec().out_word, decoder.spec().out_bytes), (0, 8));
+        let args = Args { words: &[0x7fff, 256], memory: &[], out: Some(0x7f00) };
+        assert_eq!(decoder.decode(&args), Decoded { bytes: Some(256), ptr: Some(0x7f00), ..Decoded::default() });
+        let failed = decoder.decode(&Args { out: None, ..args });
+        assert_eq!(failed.ptr, None, "never the address of the variable");
+        assert_eq!(spec(Cuda, "cuMemAlloc", Arch::X86_64).out_bytes, 4, "32-bit device pointers before _v2");
+        assert_eq!(spec(Cuda, "cuMemAlloc_v2", Arch::X86_64).out_bytes, 8);
+        assert_eq!(spec(Cudart, "cudaFree", Arch::X86_64).out_bytes, 0);
+    }
+
+    #[test]
+    fn structures_behind_a_pointer() {
+        let (_, decoder) = lookup(Cuda, "cuLaunchKernelEx_ptsz", Arch::X86_64).unwrap();
+        let spec = decoder.spec();
+        assert_eq!((spec.in_word, spec.in_offset, spec.in_words), (0, 0, 5));
+        let memory = [11 | 12 << 32, 13 | 21 << 32, 22 | 23 << 32, 4096 | GARBAGE, 0x57];
+        let launch = decoder.decode(&Args { words: &[0x7fff, 0xf], memory: &memory, out: None });
+        assert_eq!((launch.grid, launch.block), (Some([11, 12, 13]), Some([21, 22, 23])));
+        assert_eq!((launch.shmem, launch.stream, launch.func), (Some(4096), Some(0x57), Some(0xf)));
+        let unread = decoder.decode(&Args { words: &[0x7fff, 0xf], memory: &memory[..4], out: None });
+        assert_eq!(unread, Decoded { func: Some(0xf), ..Decoded::default() });
+
+        // With an array on one side, the extent counts elements of unknown size.
+        let (_, decoder) = lookup(Cudart, "cudaMemcpy3D", Arch::X86_64).unwrap();
+        let mut memory = [0; 16];
+        (memory[0], memory[12], memory[13], memory[14], memory[15]) = (0x1000, 300, 7, 5, 1);
+        let copy = |memory: &[u64]| decoder.decode(&Args { words: &[0x7fff], memory, out: None });
+        assert_eq!((copy(&memory).bytes, copy(&memory).dir), (None, Some(Dir::H2d)));
+        memory[8] = 0x2000;
+        assert_eq!(copy(&memory).bytes, Some(300 * 7 * 5));
+
+        let (_, decoder) = lookup(Cuda, "cuMemcpy2D_v2", Arch::X86_64).unwrap();
+        let mut memory = [0; 16];
+        (memory[2], memory[9], memory[14], memory[15]) = (3, 1, 300, 7);
+        let copy = |memory: &[u64]| decoder.decode(&Args { words: &[0x7fff], memory, out: None });
+        assert_eq!((copy(&memory).bytes, copy(&memory).dir), (Some(2100), Some(Dir::D2h)));
+        memory[9] = 4;
+        assert_eq!(copy(&memory).dir, None, "unified memory is on no known side");
+        // The first version has another layout and is not read.
+        assert_eq!(spec_words(Cuda, "cuMemcpy2D"), (0, 0));
+    }
+
+    fn spec_words(kind: LibraryKind, name: &str) -> (u8, u8) {
+        let spec = spec(kind, name, Arch::X86_64);
+        (spec.words, spec.in_words)
+    }
+
+    #[test]
+    fn only_what_is_needed_is_kept() {
+        assert_eq!(spec_words(Cudart, "cudaDeviceSynchronize"), (0, 0));
+        assert_eq!(spec_words(Cudart, "cudaStreamSynchronize"), (1, 0));
+        let launch = spec(Cudart, "cudaLaunchKernel", Arch::X86_64);
+        assert_eq!((launch.words, launch.stack_words), (8, 2));
+        let launch = spec(Cudart, "cudaLaunchKernel", Arch::Aarch64);
+        assert_eq!((launch.words, launch.stack_words), (8, 0));
+        let launch = spec(Cuda, "cuLaunchKernel", Arch::Aarch64);
+        assert_eq!((launch.words, launch.stack_words), (9, 1));
+    }
+
+    #[test]
+    fn the_same_call_on_arm() {
+        let words = [1, 2, 3, 4, 5, 6, 7, 4096, 0x57];
+        let launch = decode(Cuda, "cuLaunchKernel", Arch::Aarch64, &words);
+        assert_eq!((launch.grid, launch.block), (Some([2, 3, 4]), Some([5, 6, 7])));
+        assert_eq!((launch.shmem, launch.stream), (Some(4096), Some(0x57)));
+        let words = [0, 0, 0, 0, 300, 7, 2, 0x57];
+        let copy = decode(Cudart, "cudaMemcpy2DAsync", Arch::Aarch64, &words);
+        assert_eq!((copy.bytes, copy.dir, copy.stream), (Some(2100), Some(Dir::D2h), Some(0x57)));
+        // Structures above 16 bytes are passed by reference: the stream is the fourth register.
+        let words = [0x7fff_0000, 0, 0x7fff_1000, 0x57];
+        let set = decode(Cudart, "cudaMemset3DAsync", Arch::Aarch64, &words);
+        assert_eq!((set.bytes, set.stream), (None, Some(0x57)));
+    }
+}

@@ -103,3 +103,45 @@ fn write_one(out: &mut impl Write, listing: &LibraryListing) -> io::Result<()> {
         writeln!(out)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use ingero_common::discover::{FileId, LibraryKind};
+
+    use super::*;
+
+    #[test]
+    fn text_for_people() {
+        let id = FileId { dev: 1, inode: 2 };
+        let listing = LibraryListing {
+            library: Library {
+                kind: LibraryKind::Cudart,
+                id,
+                opened: id,
+                path: b"/opt/my libs\x1b[2J/libcudart.so.12".to_vec(),
+                open_path: PathBuf::from("/proc/7/root/opt"),
+                deleted: true,
+                soname: None,
+                version: Some("12".into()),
+                build_id: None,
+                is_static: false,
+            },
+            processes: vec![(7, b"python3".to_vec()), (8, b"\xff\n".to_vec())],
+            operations: 85,
+            missing: 6,
+            selection: Selection { symbols: Vec::new(), aliases: 2 },
+            first_instructions: BTreeMap::from([((Class::Frame, false), 138), ((Class::Frame, true), 2)]),
+        };
+        let mut text = Vec::new();
+        write_listing(&mut text, &[listing]).unwrap();
+        let expected = "\
+cudart  /opt/my libs\\u{1b}[2J/libcudart.so.12  version 12  (deleted)
+        85 operations as 0 functions, 6 not in this version, 2 aliases skipped
+        begin with frame 138, landing pad + frame 2
+        in 7 (python3), 8 (\\xff\\u{a})
+";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

@@ -119,3 +119,81 @@ fn best_name(kind: LibraryKind, function: &Function) -> Option<Parsed<'_>> {
         .filter_map(|name| parse(kind, std::str::from_utf8(name).ok()?))
         .min_by_key(|parsed| (parsed.name != parsed.op.name, parsed.name.len(), parsed.name))
 }
+
+#[cfg(test)]
+mod tests {
+    use ingero_common::discover::insn::Class;
+
+    use super::*;
+
+    fn base(kind: LibraryKind, name: &str) -> Option<&'static str> {
+        parse(kind, name).map(|parsed| parsed.op.name)
+    }
+
+    #[test]
+    fn variants_of_a_name() {
+        use LibraryKind::{Cuda, Cudart, Nccl};
+        assert_eq!(base(Cudart, "cudaMemcpy_ptds"), Some("cudaMemcpy"));
+        assert_eq!(base(Cudart, "cudaLaunchKernelExC_ptsz"), Some("cudaLaunchKernelExC"));
+        assert_eq!(base(Cudart, "cudaMemPrefetchAsync_v2_ptsz"), Some("cudaMemPrefetchAsync"));
+        assert_eq!(base(Cuda, "cuMemcpyHtoD_v2_ptds"), Some("cuMemcpyHtoD"));
+        assert_eq!(base(Cuda, "cuCtxCreate_v4"), Some("cuCtxCreate"));
+        assert_eq!(base(Nccl, "pncclAllReduce"), Some("ncclAllReduce"));
+        for (kind, name) in [
+            (Cudart, "__cudaLaunchKernel"),
+            (Cudart, "cudaMemcpy_v"),
+            (Cudart, "cudaMemcpy_ptsz_v2"),
+            (Cudart, "cudaGetLastError"),
+            (Cudart, "cuInit"),
+            (Cuda, "cudaMalloc"),
+            (Cuda, "pcuInit"),
+            (Cuda, "cuInit_v5"),
+            (Nccl, "ppncclAllReduce"),
+            (Nccl, ""),
+        ] {
+            assert_eq!(base(kind, name), None, "{name}");
+        }
+    }
+
+    fn function(names: &[&str], offset: u64, alias_of: Option<usize>) -> Function {
+        Function {
+            names: names.iter().map(|name| name.as_bytes().to_vec()).collect(),
+            address: 0x1000 + offset,
+            offset,
+            size_bytes: 16,
+            first: FirstInsn { class: Class::Frame, landing_pad: false, jump: None },
+            probe_offset: offset + 4,
+            alias_of,
+        }
+    }
+
+    #[test]
+    fn one_probe_for_each_function() {
+        let list = vec![
+            function(&["cuMemAlloc"], 0, None),
+            function(&["cuMemAlloc_v2"], 16, None),
+            function(&["cuMemAlloc_v2_ptsz"], 32, Some(1)),
+            // What this one jumps to is not traced, so it is probed itself.
+            function(&["cuInit"], 48, Some(4)),
+            function(&["cuHidden"], 64, None),
+            function(&["cuLaunchKernel_ptsz", "cuLaunchKernel", "a"], 80, None),
+            function(&["cuEventQuery_v3", "cuEventQuery_v2"], 96, None),
+        ];
+        let functions = Functions { list, arch: Arch::X86_64, ifuncs: 0, misplaced: 0, from_symtab: 0 };
+        let selection = select(LibraryKind::Cuda, &functions);
+        let got: Vec<_> =
+            selection.symbols.iter().map(|symbol| (symbol.op.name, symbol.sym(), symbol.offset)).collect();
+        assert_eq!(
+            got,
+            [
+                ("cuMemAlloc", None, 4),
+                ("cuMemAlloc", Some("cuMemAlloc_v2"), 20),
+                ("cuInit", None, 52),
+                ("cuLaunchKernel", None, 84),
+                ("cuEventQuery", Some("cuEventQuery_v2"), 100),
+            ]
+        );
+        assert_eq!(selection.aliases, 1);
+        assert_ne!(selection.symbols[0].decoder, selection.symbols[1].decoder, "32 and 64 bits");
+    }
+}

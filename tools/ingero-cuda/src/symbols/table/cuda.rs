@@ -71,6 +71,8 @@ pub(super) const OPS: &[Op] = &[
     op("cuMemcpyBatchAsync", Copy, &[Skip, Skip, Skip, Count, Skip, Skip, Skip, Stream])
         .versions(&[("", &[Skip, Skip, Skip, Count, Skip, Skip, Skip, Skip, Stream])]),
     op("cuMemcpy3DBatchAsync", Copy, &[Count, Skip, Skip, Stream]).versions(&[("", &[Count, Skip, Skip, Skip, Stream])]),
+    op("cuFabricCpyBatchAsync", Copy, &[]),
+    op("cuMemBatchDecompressAsync", Copy, &[]),
 
     // Fills.
     op("cuMemsetD8", Set, &[Ptr, Skip, Size]).versions(&[("", &[Skip, Skip, Size32])]),
@@ -153,6 +155,7 @@ pub(super) const OPS: &[Op] = &[
     op("cuModuleLoadDataEx", Load, &[]),
     op("cuModuleLoadFatBinary", Load, &[]),
     op("cuModuleUnload", Load, &[]),
+    op("cuFuncLoad", Load, &[]),
     op("cuLibraryLoadData", Load, &[]),
     op("cuLibraryLoadFromFile", Load, &[]),
     op("cuLibraryUnload", Load, &[]),
