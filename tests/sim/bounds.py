@@ -1,0 +1,102 @@
+"""Bounds for what a report may say, from the truth of the gaps and calls behind it.
+
+`low` is what must be said (only this name explains it, and it is large enough to
+be reported and named), `high` what may be said at most.
+"""
+
+CERTAIN_GAP_NS = 8_000_000  # far above any usual time between calls of these workloads
+POSSIBLE_GAP_NS = 200_000
+REPORTED = 0.055  # of the observed time: more than "medium" needs
+NAMED = 0.12  # of the lost time: more than a cause needs to be named
+
+
+class Bounds:
+    def __init__(self):
+        self.n, self.lost, self.causes, self.who = [0, 0], [0, 0], {}, {}
+        self.slack = 0  # ns that the definition of the median or of a threshold leaves open
+        self.mixed = False
+
+    def cause(self, name, low, high):
+        c = self.causes.setdefault(name, [0, 0])
+        c[0] += low
+        c[1] += high
+
+    def blame(self, name, who):
+        w = self.who.setdefault(name, {})
+        for pid, ns in who.items():
+            w[pid] = w.get(pid, 0) + ns
+
+    def settle(self, wall):
+        """Drop what need not be reported or named."""
+        if self.lost[0] < REPORTED * wall:
+            self.n[0] = self.lost[0] = 0
+            for c in self.causes.values():
+                c[0] = 0
+        spare = 0
+        for name, c in self.causes.items():
+            if name != "unexplained" and c[0] < NAMED * self.lost[1]:
+                spare += c[1]
+                c[0] = 0
+        self.causes.setdefault("unexplained", [0, 0])[1] += spare
+        self.causes["unexplained"][0] = 0
+
+    def add(self, other):
+        for mine, its in ((self.n, other.n), (self.lost, other.lost)):
+            mine[0] += its[0]
+            mine[1] += its[1]
+        for name, (low, high) in other.causes.items():
+            self.cause(name, low, high)
+        for name, who in other.who.items():
+            self.blame(name, who)
+        self.slack += other.slack
+
+    def tolerance(self):
+        return max(1_000_000, int(0.02 * self.lost[1])) + self.slack
+
+
+def of_gaps(gaps, wall):
+    """Bounds by the op of the call that ends the gap; None: nothing ended it."""
+    out = {}
+    for g in gaps:
+        if g.ns < POSSIBLE_GAP_NS:
+            continue
+        b = out.setdefault(g.call.op if g.call else None, Bounds())
+        sure = g.must and g.ns >= CERTAIN_GAP_NS
+        b.n[0] += sure
+        b.n[1] += 1
+        b.lost[0] += g.ns if sure else 0
+        b.lost[1] += g.ns
+        for p in g.parts:
+            for name in p.causes:
+                b.cause(name, p.ns if sure and len(p.causes) == 1 else 0, p.ns)
+                b.blame(name, p.who)
+            if len(p.causes) > 1:
+                b.mixed = True
+        if not sure:
+            b.mixed = True
+    for b in out.values():
+        b.settle(wall)
+    return out
+
+
+def of_calls(groups, wall):
+    """Bounds by op: (without cold calls, with them)."""
+    out = {}
+    for s in groups:
+        warm, every = out.setdefault(s.op, (Bounds(), Bounds()))
+        one = Bounds()
+        for sure, calls in ((True, s.must), (False, s.may)):
+            for call, ns, (inside, who) in calls:
+                for b in [every] + ([] if call.cold else [one]):
+                    low = sure and b is one
+                    b.n[0] += low
+                    b.n[1] += 1
+                    b.lost[0] += ns - s.median if low else 0
+                    b.lost[1] += ns
+                    b.slack += s.median // 8
+                    b.blame("cpu_wait", who)
+                    for name, value in inside.items():
+                        b.cause(name, max(0, value[0] - s.median) if low else 0, value[1])
+        one.settle(wall)
+        warm.add(one)
+    return out

@@ -1,0 +1,226 @@
+"""A finished simulation as the tracers saw it: watches, losses, the two streams.
+
+Records follow SCHEMA.md: written when their interval ends, in the order of
+their ends with small inversions, clipped to what was watched, with losses
+declared. What a tracer cannot know is not in them.
+"""
+
+import json
+from datetime import datetime, timezone
+
+BASE = 1_000_000_000
+OFFSET = 1_796_040_000_000_000_000
+BOOT = "5b0c3f0e-6a55-4f0e-9d55-0c8f2f6d6a11"
+ANY = frozenset(["host_cpu", "cpu_wait", "quota", "io_wait", "sleep", "wait", "worker_cpu", "worker_cpu_wait",
+                 "worker_quota", "worker_io", "off_cpu", "blocked", "driver_cpu", "unexplained"])
+
+
+def ts(mono):
+    wall = mono + OFFSET
+    whole = datetime.fromtimestamp(wall // 1_000_000_000, timezone.utc)
+    return whole.strftime("%Y-%m-%dT%H:%M:%S") + f".{wall % 1_000_000_000:09d}Z"
+
+
+class World:
+    """`sched_watch` and `cuda_watch` say since when (simulated ns) a process was watched."""
+
+    def __init__(self, sim, start, end, rng):
+        self.sim, self.start, self.end, self.rng = sim, start, end, rng
+        self.sched_watch, self.cuda_watch, self.why = {}, {}, {}
+        self.cpu_hist = [c.hist for c in sim.cpus]
+        self.lost = []  # (stream, start, end, count)
+        self.spans = []  # stretches about which records are missing
+        self.stateless = set()  # Off whose record carries no state
+        self.straddle = "clip"  # intervals that began before the watch: "clip", "full", "none"
+        self.irq_style = "absent"  # how a wake-up from an interrupt is written
+        self.inversion_ns, self.notes = 0, []
+        self.nested = False
+
+    # ---- what is known
+
+    def unknown(self, th, seg):
+        off = seg.off
+        if off is None:
+            return None
+        if off in self.stateless:
+            return ["off_cpu"]
+        watched = self.sched_watch.get(th.proc)
+        if self.straddle == "none" and watched is not None and off.start < watched < (off.end or self.end):
+            return ANY
+        return None
+
+    def touched(self, start, end):
+        return any(a < end and b > start for a, b in self.spans)
+
+    def seen_calls(self, proc):
+        return self.visible.get(proc, [])
+
+    # ---- records
+
+    def head(self, src, op, start, th=None, dur=None):
+        rec = {"src": src, "op": op, "mono_ns": start + BASE, "ts": ts(start + BASE)}
+        if dur is not None:
+            rec["dur_ns"] = dur
+        if th is not None:
+            rec.update(pid=th.proc.pid, tid=th.tid, comm=th.comm)
+        return rec
+
+    def opening(self, tool):
+        return {**self.head("ingero", "start", self.start), "schema": 1, "tool": tool, "version": "0.0.0", "host": "box",
+                "boot_id": BOOT, "clock": "monotonic", "wall_offset_ns": str(OFFSET), "kernel": "6.8.0", "filter": {},
+                "probes": {"attached": [], "missing": [], "mode": "test"}}
+
+    @staticmethod
+    def who(ident):
+        return {"pid": ident[0], "tid": ident[1], "comm": ident[2]}
+
+    def off_record(self, off, watched):
+        start = off.start
+        if start < watched:
+            if self.straddle == "none":
+                return None
+            if self.straddle == "clip":
+                start = watched
+        end = off.end if off.end is not None else self.end
+        if end < watched or off.start >= self.end:
+            return None
+        rec = self.head("sched", "sched_switch", start, off.thread, end - start)
+        if off not in self.stateless:
+            rec["state"] = off.state
+            woken = off.woken
+            rec["runq_ns"] = max(0, end - max(woken, start)) if woken is not None else 0
+        rec["cpu"] = off.cpu if off.cpu is not None else off.thread.cpu
+        if off.by:
+            rec["by"] = self.who(off.by)
+        if off.end is None:
+            rec["open"] = True
+        else:
+            rec["prev"] = self.who(off.prev)
+        if off.state != "R" and off.woken is not None and off not in self.stateless:
+            if off.waker is not None:
+                rec["waker"] = self.who(off.waker.ident())
+            elif self.irq_style != "absent":
+                rec["waker_irq"] = True
+                if self.irq_style == "shown" and off.irq_on is not None and off.irq_on.segs:
+                    rec["waker"] = self.who(off.irq_on.ident())
+        return end, rec, off
+
+    def sched_records(self):
+        out = []
+        for proc, watched in self.sched_watch.items():
+            first = proc.threads[0]
+            # the fork that made the process comes first
+            out.append((watched + 1, {**self.head("ingero", "watch", watched, first), "why": self.why[proc], "stream": "sched"}, None))
+            for th in proc.threads:
+                offs = list(th.offs)
+                if th.died is None and th.off is not None:
+                    offs.append(th.off)
+                for off in offs:
+                    made = self.off_record(off, watched)
+                    if made:
+                        out.append(made)
+                        if off.state == "D" and off.end is not None and off.start >= watched:
+                            dur = (off.woken or self.end) - off.start
+                            out.append((off.woken, {**self.head("block", "read", off.start, th, dur), "bytes": 1 << 20, "dev": "259:0"}, None))
+        for when, kind, th, what in self.sim.life:
+            if when > self.end or self.sched_watch.get(th.proc, self.end + 1) > when:
+                continue
+            rec = self.head("sched", {"fork": "sched_process_fork", "thread": "thread_create", "exit": "sched_process_exit"}.get(kind, kind), when, th)
+            if kind == "fork":
+                rec["child_pid"] = what.pid
+            elif kind == "thread":
+                rec["child_tid"] = what.tid
+            elif kind == "exit":
+                rec["tid"], rec["code"] = th.proc.pid, 0
+            out.append((when, rec, "life"))
+        out += [(end, rec, "sys") for end, rec in self.samples()]
+        return out
+
+    def samples(self):
+        out, at = [], self.start
+        while at < self.end:
+            to = min(self.end, at + 1_000_000_000)
+            busy = [sum(max(0, min(b, to) - max(a, at)) for a, b, _ in hist) / (to - at) * 100 for hist in self.cpu_hist]
+            rec = {**self.head("sys", "sample", at, None, to - at), "cpu_pct": round(sum(busy) / len(busy), 1),
+                   "cpu_max_pct": round(max(busy), 1), "cpus": len(busy), "runnable": 1 + sum(len(c.rq) for c in self.sim.cpus),
+                   "iowait_pct": 0.0, "steal_pct": 0.0, "mem_avail_bytes": 8 << 30, "swap_used_bytes": 0}
+            quota = []
+            for group in self.sim.cgroups:
+                times, ns, since = 0, 0, None
+                for when, on in group.log + [(self.end, 0)]:
+                    if on:
+                        since = when
+                        times += at <= when < to
+                    elif since is not None:
+                        ns += max(0, min(when, to) - max(since, at))
+                        since = None
+                pids = sorted({p.pid for p in group.procs if p in self.sched_watch and p.died is None})
+                if pids:
+                    quota.append({"cgroup": group.name, "pids": pids, "periods": (to - at) // group.period_ns, "throttled": times, "throttled_ns": ns})
+            if quota:
+                rec["quota"] = quota
+            out.append((to, rec))
+            at = to
+        return out
+
+    def cuda_records(self):
+        out = []
+        for proc, watched in self.cuda_watch.items():
+            first = proc.threads[0]
+            out.append((watched, {**self.head("ingero", "watch", watched, first), "why": "cuda", "stream": "cuda", "lib": ["/usr/lib/libcudart.so.12"], "layers": ["cudart"]}, None))
+            for c in proc.calls:
+                end = c.end if c.end is not None else self.end
+                if c.start < watched or c.start >= self.end:
+                    continue
+                src = "nccl" if c.op.startswith("nccl") else "cudart"
+                rec = self.head(src, c.op, c.start, c.th, end - c.start)
+                if c.end is None:
+                    rec["open"] = True
+                else:
+                    rec["ret"] = 0
+                rec["depth"] = 0
+                rec.update(c.attrs)
+                if self.nested and c.end is not None and c.end - c.start > 3000 and c.op == "cudaLaunchKernel":
+                    inner = {**rec, "src": "cuda", "op": "cuLaunchKernel", "mono_ns": c.start + 300 + BASE, "ts": ts(c.start + 300 + BASE), "dur_ns": end - c.start - 700, "depth": 1}
+                    out.append((end - 400, inner, "nested"))
+                out.append((end, rec, c))
+        return out
+
+    # ---- losses
+
+    def lose(self, stream, records):
+        """Drop what ended in the lost ranges of this stream, and say so."""
+        for name, start, end, share in self.lost:
+            if name != stream:
+                continue
+            kept, gone = [], []
+            for item in records:
+                hit = item[2] not in (None, "sys", "nested") and start <= item[0] <= end and self.rng.random() < share
+                (gone if hit else kept).append(item)
+            self.spans.append((start, end))
+            for _, rec, _ in gone:
+                at = rec["mono_ns"] - BASE
+                self.spans.append((at, at + rec.get("dur_ns", 0)))
+            records = kept
+            note = {**self.head("ingero", "lost", start, None, end - start), "stream": stream, "count": len(gone), "why": "ring_full"}
+            records.append((end, note, None))
+        return records
+
+    def stream(self, tool, records):
+        """Lines in the order of ends, neighbours on different CPUs now and then the wrong way round."""
+        keyed = sorted(records, key=lambda r: (r[0] + (self.rng.randint(0, self.inversion_ns) if self.inversion_ns and r[2] not in (None, "sys", "life") else 0)))
+        lines = [self.opening(tool)] + [rec for _, rec, _ in keyed]
+        seen = sum(1 for r in keyed if r[2] is not None)
+        lines.append({**self.head("ingero", "end", self.end), "seen": seen, "written": seen, "lost": {}})
+        return "".join(json.dumps(rec, separators=(",", ":")) + "\n" for rec in lines)
+
+    def render(self):
+        """The two streams; from here on `seen_calls` and `touched` answer by what is in them."""
+        cuda = self.lose("cuda", self.cuda_records())
+        sched = self.lose("sched", self.sched_records())
+        kept = {id(c) for _, _, c in cuda if c not in (None, "nested")}
+        # calls whose records were lost were made all the same: the truth keeps them
+        self.visible = {p: [c for c in p.calls if c.start >= w and c.start < self.end] for p, w in self.cuda_watch.items()}
+        self.written = kept
+        self.off_written = {id(o) for _, _, o in sched if o not in (None, "life", "sys")}
+        return self.stream("ingero-cuda", cuda), self.stream("ingero-sched", sched)
