@@ -688,6 +688,8 @@ static __always_inline __u32 reason_to_watch(struct task_struct *task)
 	struct thread *t;
 	__u32 *request;
 
+	if (watch_all)
+		return WHY_ASKED;
 	request = bpf_map_lookup_elem(&requests, &tgid);
 	if (request)
 		return *request;
@@ -701,7 +703,7 @@ static __always_inline __u32 reason_to_watch(struct task_struct *task)
 		if (t)
 			return WHY_CHILD;
 	}
-	return watch_all ? WHY_ASKED : 0;
+	return 0;
 }
 
 /*

@@ -268,7 +268,7 @@ impl Tracer {
         let id = program.attach().map_err(io::Error::other)?;
         let link = program.take_link(id).map_err(io::Error::other)?;
         let mut file = link.into_file().map_err(io::Error::other)?;
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(ITERATOR_BUFFER_BYTES);
         loop {
             match file.read_to_end(&mut bytes) {
                 Ok(_) => return Ok(bytes),
@@ -280,6 +280,8 @@ impl Tracer {
     }
 }
 
+/// More than one event, so that reading does not begin with a few bytes to see whether there are any.
+const ITERATOR_BUFFER_BYTES: usize = 64 * 1024;
 /// What `lost_since` holds while nothing is lost.
 const NOTHING_LOST: u64 = u64::MAX;
 

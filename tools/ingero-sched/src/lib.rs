@@ -1,1 +1,61 @@
-//! ingero-sched, as a library.
+//! The scheduler tracer: for each watched thread when it was off the CPU, why, who had the CPU meanwhile and who woke it;
+//! births and deaths of processes and threads; page allocations; and samples of the whole system.
+//!
+//! [`run`] is the whole tool. The work in the kernel is `ingero_ebpf::sched`; here its events become records (`record`),
+//! it is decided whom to watch (`processes`), and the system is sampled (`sample`).
+
+mod capture;
+mod options;
+mod processes;
+mod record;
+mod sample;
+
+use anyhow::{Context, ensure};
+use ingero_common::discover::{ProcFs, is_gone};
+use ingero_common::exit::Exit;
+use ingero_common::output::Output;
+use ingero_common::signal::Stop;
+use ingero_ebpf::load::Kernel;
+use ingero_ebpf::sched::{Config, Pages, Tracer};
+
+pub use options::Options;
+
+/// The name in messages and in the stream.
+pub const TOOL: &str = "ingero-sched";
+
+/// Traces until it is told to stop, the time is up, or nobody reads any more.
+///
+/// # Errors
+/// What keeps tracing from starting, in one line; and failing to write.
+pub fn run(options: &Options) -> anyhow::Result<Exit> {
+    let kernel = Kernel::check()?;
+    check_pids(&options.pids)?;
+    let stop = Stop::tracer().context("catching signals")?;
+    // Before anything is attached: a wrong path must cost nothing.
+    let output = Output::open(options.output.as_deref())?;
+    let pages = match (options.no_mem, options.raw) {
+        (true, _) => Pages::Off,
+        (false, true) => Pages::Raw,
+        (false, false) => Pages::Summed,
+    };
+    let tracer = Tracer::new(&kernel, Config { all: options.all, pages, ring_bytes: options.ring_size })?;
+    capture::run(options, tracer, output, &stop)?;
+    Ok(Exit::Ok)
+}
+
+fn check_pids(pids: &[u32]) -> anyhow::Result<()> {
+    let proc = ProcFs::default();
+    for &pid in pids {
+        match proc.process(pid) {
+            Ok(_) => {}
+            Err(error) if is_gone(&error) => {
+                anyhow::bail!("there is no process {pid} (--pid); `ps -e` lists those that there are")
+            }
+            Err(error) => return Err(error).with_context(|| format!("looking for process {pid} (--pid)")),
+        }
+        // /proc has entries for all threads, though it lists only processes.
+        let listed = proc.pids().context("listing /proc")?.contains(&pid);
+        ensure!(listed, "{pid} (--pid) is a thread; give the process that it belongs to");
+    }
+    Ok(())
+}

@@ -1,3 +1,15 @@
-//! ingero-sched.
+//! `ingero-sched`: what kept the host's threads off the CPU, as NDJSON.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use ingero_common::{cli, exit};
+use ingero_sched::{Options, TOOL, run};
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    exit::run(TOOL, || match cli::answer(&options)? {
+        Some(exit) => Ok(exit),
+        None => run(&options),
+    })
+}

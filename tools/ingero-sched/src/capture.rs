@@ -1,0 +1,244 @@
+//! The loop: events in, records out, until there is a reason to stop.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use ingero_common::clock::mono_ns;
+use ingero_common::output::Output;
+use ingero_common::record::why;
+use ingero_common::record::write::Probes;
+use ingero_common::signal::Stop;
+use ingero_common::stream::Stream;
+use ingero_common::text::Log;
+use ingero_ebpf::sched::event::{Event, Why, decode};
+use ingero_ebpf::sched::{Counters, Tracer};
+use serde::Serialize;
+
+use crate::options::Options;
+use crate::processes::{Processes, child_watch};
+use crate::sample::Sampler;
+use crate::{TOOL, record};
+
+/// The name in `lost` and `watch` records.
+const STREAM: &str = "sched";
+/// Records handled before looking at signals and timers again.
+const BATCH: usize = 4096;
+/// How often losses, the reader and the clock are looked at.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+
+/// What was asked for, in the `start` record.
+#[derive(Serialize)]
+struct Filter<'a> {
+    #[serde(skip_serializing_if = "<[u32]>::is_empty")]
+    pid: &'a [u32],
+    cuda: bool,
+    all: bool,
+    pages: &'a str,
+}
+
+/// A running capture.
+struct Capture {
+    tracer: Tracer,
+    stream: Stream<Output>,
+    processes: Processes,
+    sampler: Option<Sampler>,
+    /// Samples written; the kernel side has counted everything else.
+    samples: u64,
+    /// Records of threads that were off the CPU at the end.
+    opened: u64,
+    counted: Counters,
+    counted_ns: u64,
+    log: Log,
+}
+
+/// Traces until a stop is asked for, the time is up, or the reader has gone.
+///
+/// # Errors
+/// Failing to write (a broken pipe among them) or to read from the kernel. The probes are detached in any case.
+pub(crate) fn run(options: &Options, tracer: Tracer, output: Output, stop: &Stop) -> anyhow::Result<()> {
+    let log = ingero_common::cli::HasCommon::common(options).log(TOOL);
+    let stream = Stream::new(output, STREAM, TOOL, env!("CARGO_PKG_VERSION"));
+    let processes = Processes::new(options.finds_cuda().then_some(options.scan));
+    let mut capture = Capture {
+        tracer,
+        stream,
+        processes,
+        sampler: None,
+        samples: 0,
+        opened: 0,
+        counted: Counters::default(),
+        counted_ns: mono_ns(),
+        log,
+    };
+    capture.start(options)?;
+    capture.tracer.ring().wake_on(stop.fd()).context("waiting for signals")?;
+    capture.follow(options, stop)?;
+    capture.finish()
+}
+
+impl Capture {
+    fn start(&mut self, options: &Options) -> anyhow::Result<()> {
+        let filter = Filter {
+            pid: &options.pids,
+            cuda: options.finds_cuda(),
+            all: options.all,
+            pages: if options.no_mem {
+                "off"
+            } else if options.raw {
+                "raw"
+            } else {
+                "summed"
+            },
+        };
+        let probes = Probes {
+            attached: self.tracer.attached().to_vec(),
+            missing: self.tracer.missing().to_vec(),
+            mode: "tp_btf",
+        };
+        self.stream.start(filter, probes)?;
+        for &pid in &options.pids {
+            self.tracer.request(pid, Why::Asked).with_context(|| format!("asking to watch process {pid}"))?;
+        }
+        self.processes.scan(&mut self.tracer)?;
+        self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
+        for pid in options.pids.iter().filter(|pid| !self.processes.is_watched(**pid)) {
+            self.log.warn(format!("process {pid} is not watched: it has just ended, or is hidden from tracing"));
+        }
+        if !options.no_sys {
+            self.sampler = Some(Sampler::new()?);
+        }
+        match self.processes.len() {
+            0 if options.finds_cuda() => self.log.note("no process uses CUDA yet; waiting for one (Ctrl-C to stop)"),
+            n => self.log.detail(format!("watching {n} processes")),
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, options: &Options, stop: &Stop) -> anyhow::Result<()> {
+        let started = Instant::now();
+        let (mut next_check, mut next_sample) = (started + CHECK_EVERY, started + SAMPLE_EVERY);
+        while !stop.requested() {
+            let batch_is_full = self.drain()? == BATCH;
+            let now = Instant::now();
+            if options.duration.is_some_and(|duration| now - started >= duration) {
+                break;
+            }
+            if now >= next_check {
+                next_check = now + CHECK_EVERY;
+                let lost = self.report_losses()?;
+                self.stream.check_clock()?;
+                if self.stream.out().reader_gone() {
+                    return Err(io::Error::from(io::ErrorKind::BrokenPipe)).context("writing records");
+                }
+                // A lost birth leaves a process that is watched and not told of.
+                if self.processes.scan(&mut self.tracer)? || lost {
+                    self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
+                }
+            }
+            if now >= next_sample {
+                // Not from `now`: seconds must not grow by what each of them takes.
+                next_sample += SAMPLE_EVERY;
+                self.sample()?;
+            }
+            if batch_is_full {
+                self.stream.out().flush_if_due()?;
+            } else {
+                io::Write::flush(self.stream.out())?;
+                let until_stop =
+                    options.duration.map_or(CHECK_EVERY, |duration| duration.saturating_sub(now - started));
+                self.tracer.ring().wait(until_stop).context("waiting for events")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops the kernel side, then writes what it still holds and what is open.
+    fn finish(mut self) -> anyhow::Result<()> {
+        let stop_ns = mono_ns();
+        self.tracer.detach();
+        // A program that was running on another CPU may still have counted and written something.
+        loop {
+            while self.drain()? > 0 {}
+            self.report_losses()?;
+            if self.drain()? == 0 {
+                break;
+            }
+        }
+
+        let (stream, opened) = (&mut self.stream, &mut self.opened);
+        let mut result = Ok(());
+        self.tracer
+            .open_at(stop_ns, |event| {
+                if result.is_ok() {
+                    *opened += 1;
+                    result = record::write(stream, &event);
+                }
+            })
+            .context("reading the kernel's list of tasks")?;
+        result?;
+        self.sample()?;
+        let seen = self.counted.seen + self.opened + self.samples;
+        if self.stream.lost_total() > 0 {
+            self.log.warn(format!(
+                "{} of {seen} records were lost; a larger --ring-size or a faster reader would have kept them",
+                self.stream.lost_total()
+            ));
+        }
+        self.stream.end(seen)?;
+        Ok(())
+    }
+
+    /// Writes what the ring holds, one batch at most; how many events that was.
+    fn drain(&mut self) -> anyhow::Result<usize> {
+        let (stream, processes) = (&mut self.stream, &mut self.processes);
+        let mut result = Ok(());
+        let count = self.tracer.ring().drain(BATCH, |bytes| {
+            if result.is_ok() {
+                result = handle(stream, processes, bytes);
+            }
+        });
+        result.map(|()| count)
+    }
+
+    fn sample(&mut self) -> anyhow::Result<()> {
+        let Some(sampler) = &mut self.sampler else { return Ok(()) };
+        sampler.write(&mut self.stream, self.processes.pids())?;
+        self.samples += 1;
+        Ok(())
+    }
+
+    /// Writes `lost` records for what the kernel side has lost since the last call. Whether there was any.
+    fn report_losses(&mut self) -> anyhow::Result<bool> {
+        let counters = self.tracer.counters().context("reading the counters")?;
+        let now_ns = mono_ns();
+        let lost: BTreeMap<&'static str, u64> = [
+            (why::RING_FULL, counters.ring_full - self.counted.ring_full),
+            (why::MAP_FULL, counters.map_full - self.counted.map_full),
+        ]
+        .into_iter()
+        .filter(|&(_, count)| count > 0)
+        .collect();
+        if !lost.is_empty() {
+            let since = self.tracer.take_lost_since().context("reading the counters")?.unwrap_or(self.counted_ns);
+            for (&why, &count) in &lost {
+                self.stream.lost(why, count, since, now_ns, None)?;
+            }
+        }
+        (self.counted, self.counted_ns) = (counters, now_ns);
+        Ok(!lost.is_empty())
+    }
+}
+
+fn handle(stream: &mut Stream<Output>, processes: &mut Processes, bytes: &[u8]) -> anyhow::Result<()> {
+    let (event, _) = decode(bytes).ok_or_else(|| anyhow!("the kernel side wrote an event of unknown form"))?;
+    processes.follow(&event);
+    record::write(stream, &event)?;
+    if let Event::Fork { head, child_pid, child_ns_pid, watched: true } = event {
+        let ts = stream.ts(head.mono_ns);
+        stream.watch(child_watch(head, ts, child_pid, child_ns_pid))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use ingero_common::cli::{self, Common, HasCommon};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo ingero-sched                                CUDA processes and their descendants, until Ctrl-C
+  sudo ingero-sched -p 4711 -d 60s -o sched.ndjson one process and its descendants, for a minute
+  sudo ingero-sched --all | head                   everything on the machine
+  sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
+
+Each line that begins with {\"src\":\"sched\",\"op\":\"sched_switch\" is one time that a watched thread was off the CPU:
+for how long (dur_ns), how much of that it waited for a CPU (runq_ns), in which state it left, who took the CPU, who
+woke it. `--schema` prints the whole contract.";
+
+/// Trace what keeps threads off the CPU: scheduler, memory and system events, as NDJSON
+///
+/// Watches the processes that use CUDA and all their descendants, now and later. Needs root, and Linux 5.15 or newer
+/// with BTF.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "ingero-sched", version, after_long_help = EXAMPLES)]
+pub struct Options {
+    /// Watch these processes and their descendants, instead of those that use CUDA
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', conflicts_with = "all")]
+    pub pids: Vec<u32>,
+
+    /// Watch those that use CUDA too, beside --pid
+    #[arg(long, requires = "pids")]
+    pub cuda: bool,
+
+    /// Watch everything on the machine
+    #[arg(long)]
+    pub all: bool,
+
+    /// Stop after this time, such as 60s or 500ms [default: at Ctrl-C]
+    #[arg(short, long, value_name = "TIME", value_parser = cli::duration)]
+    pub duration: Option<Duration>,
+
+    /// Write to this file instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// One record for each page allocation, instead of sums by thread
+    #[arg(long)]
+    pub raw: bool,
+
+    /// No page allocations
+    #[arg(long, conflicts_with = "raw")]
+    pub no_mem: bool,
+
+    /// No samples of the whole system
+    #[arg(long)]
+    pub no_sys: bool,
+
+    /// How often to look for new processes that use CUDA
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = cli::duration)]
+    pub scan: Duration,
+
+    /// Size of the buffer between the kernel and this program
+    #[arg(long, value_name = "BYTES", default_value = "16m", value_parser = ring_bytes)]
+    pub ring_size: u32,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described where it is defined")]
+    pub common: Common,
+}
+
+impl Options {
+    /// Whether to look for processes that use CUDA.
+    pub fn finds_cuda(&self) -> bool {
+        !self.all && (self.pids.is_empty() || self.cuda)
+    }
+}
+
+impl HasCommon for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+fn ring_bytes(text: &str) -> anyhow::Result<u32> {
+    let bytes = cli::size_bytes(text)?;
+    match u32::try_from(bytes) {
+        // The kernel refuses rings above 2 GiB; and at less than 64 KiB nobody gets to read in time.
+        Ok(bytes @ 0x1_0000..=0x8000_0000) => Ok(bytes),
+        _ => anyhow::bail!("must be between 64k and 2g"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn pids_are_a_list_and_repeatable() {
+        let options = Options::try_parse_from(["x", "-p", "1,2", "--pid", "3"]).unwrap();
+        assert_eq!(options.pids, [1, 2, 3]);
+        assert!(!options.finds_cuda());
+        assert!(Options::try_parse_from(["x", "-p", "1", "--cuda"]).unwrap().finds_cuda());
+        assert!(Options::try_parse_from(["x"]).unwrap().finds_cuda());
+        assert!(!Options::try_parse_from(["x", "--all"]).unwrap().finds_cuda());
+        for bad in [&["x", "-p", "1", "--all"][..], &["x", "-p", "-1"], &["x", "--cuda"], &["x", "--ring-size", "1k"]] {
+            assert!(Options::try_parse_from(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Which processes are watched, and which ought to be.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ingero_common::clock::{Ts, mono_ns};
+use ingero_common::discover::Scanner;
+use ingero_common::record::src;
+use ingero_common::record::write::{Text, Watch};
+use ingero_common::stream::Stream;
+use ingero_ebpf::sched::Tracer;
+use ingero_ebpf::sched::event::{Event, Head, Why};
+
+/// The watched processes, by TGID.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    watched: BTreeMap<u32, Why>,
+    scanner: Option<CudaScanner>,
+}
+
+#[derive(Debug)]
+struct CudaScanner {
+    scanner: Scanner,
+    every: Duration,
+    next: Instant,
+}
+
+impl Processes {
+    /// Looks for processes that use CUDA `every` so often, if at all.
+    pub(crate) fn new(every: Option<Duration>) -> Self {
+        let scanner = every.map(|every| CudaScanner { scanner: Scanner::new(), every, next: Instant::now() });
+        Self { watched: BTreeMap::new(), scanner }
+    }
+
+    /// The TGIDs of those watched.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.watched.keys().copied()
+    }
+
+    /// Whether this TGID is among them.
+    pub(crate) fn is_watched(&self, pid: u32) -> bool {
+        self.watched.contains_key(&pid)
+    }
+
+    /// How many are watched.
+    pub(crate) fn len(&self) -> usize {
+        self.watched.len()
+    }
+
+    /// Follows births and deaths: what the kernel has done by itself when it wrote this event.
+    pub(crate) fn follow(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Fork { child_pid, watched: true, .. } => {
+                self.watched.insert(child_pid, Why::Child);
+            }
+            Event::ProcessExit { head, .. } => {
+                self.watched.remove(&head.who.pid);
+            }
+            _ => {}
+        }
+    }
+
+    /// When it is time, looks for processes that have come to use CUDA and asks for them to be watched. Whether there are.
+    pub(crate) fn scan(&mut self, tracer: &mut Tracer) -> anyhow::Result<bool> {
+        let Some(scanner) = self.scanner.as_mut().filter(|scanner| scanner.next <= Instant::now()) else {
+            return Ok(false);
+        };
+        let scan = scanner.scanner.scan().context("looking for processes that use CUDA in /proc")?;
+        scanner.next = Instant::now() + scanner.every;
+        let mut any = false;
+        for found in scan.appeared {
+            let pid = found.process.pid;
+            if !self.watched.contains_key(&pid) {
+                tracer.request(pid, Why::Cuda).with_context(|| format!("asking to watch process {pid}"))?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Has the kernel watch what was asked for, and writes the `watch` records.
+    ///
+    /// They carry the instant at which the last thread of the last process was watched: what a record claims must hold for
+    /// all of the process.
+    pub(crate) fn watch_new<W: io::Write>(
+        &mut self,
+        tracer: &mut Tracer,
+        stream: &mut Stream<W>,
+    ) -> anyhow::Result<()> {
+        let mut new: Vec<(u32, Option<u32>, Vec<u8>, Why)> = Vec::new();
+        tracer
+            .watch_new(|event| {
+                if let Event::Watched { head, why } = event {
+                    new.push((head.who.pid, head.ns_pid, head.who.comm.to_vec(), why));
+                }
+            })
+            .context("reading the kernel's list of tasks")?;
+        let now_ns = mono_ns();
+        for (pid, ns_pid, comm, why) in new {
+            self.watched.insert(pid, why);
+            let ts = stream.ts(now_ns);
+            stream.watch(watch(now_ns, ts, pid, ns_pid, &comm, why))?;
+        }
+        Ok(())
+    }
+}
+
+/// The `watch` record of a process that was born watched: its thread is its parent's until it is run, name and all.
+pub(crate) fn child_watch<'a>(parent: Head<'a>, ts: Ts, child_pid: u32, child_ns_pid: Option<u32>) -> Watch<'a> {
+    watch(parent.mono_ns, ts, child_pid, child_ns_pid, parent.who.comm, Why::Child)
+}
+
+fn watch(mono_ns: u64, ts: Ts, pid: u32, ns_pid: Option<u32>, comm: &[u8], why: Why) -> Watch<'_> {
+    Watch {
+        src: src::INGERO,
+        op: "watch",
+        mono_ns,
+        ts,
+        pid,
+        tid: pid,
+        ns_pid,
+        comm: Text::until_nul(comm),
+        why: match why {
+            Why::Asked => "asked",
+            Why::Cuda => "cuda",
+            Why::Child => "child",
+        },
+        // The stream puts its own name here.
+        stream: "",
+        lib: Vec::new(),
+        layers: Vec::new(),
+        note: None,
+    }
+}

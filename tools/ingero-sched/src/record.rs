@@ -1,0 +1,193 @@
+//! From events of the kernel side to records of the contract.
+
+use std::io::{self, Write};
+
+use ingero_common::clock::Ts;
+use ingero_common::record::src;
+use ingero_common::record::write::{Amount, Switch, Task, Text, Thread};
+use ingero_common::stream::Stream;
+use ingero_ebpf::sched::event::{self, Event, Head, Who};
+
+/// Writes the record of one event; nothing is allocated for it. `Watched` is no traced event and writes nothing.
+pub(crate) fn write<W: Write>(stream: &mut Stream<W>, event: &Event<'_>) -> io::Result<()> {
+    match *event {
+        Event::Switch(switch) => {
+            let ts = stream.ts(switch.head.mono_ns);
+            stream.event(&switch_record(&switch, ts))
+        }
+        Event::Fork { head, child_pid, .. } => {
+            let ts = stream.ts(head.mono_ns);
+            let record = task("sched_process_fork", &head, ts);
+            stream.event(&Task { child_pid: Some(child_pid), child_tid: Some(child_pid), ..record })
+        }
+        Event::Thread { head, child_pid, child_tid } => {
+            let ts = stream.ts(head.mono_ns);
+            let record = task("thread_create", &head, ts);
+            stream.event(&Task { child_pid: Some(child_pid), child_tid: Some(child_tid), ..record })
+        }
+        Event::Exec { head, exe } => {
+            let ts = stream.ts(head.mono_ns);
+            stream.event(&Task { exe: Some(Text::until_nul(exe)), ..task("sched_process_exec", &head, ts) })
+        }
+        Event::ThreadExit { head, code } => {
+            let ts = stream.ts(head.mono_ns);
+            stream.event(&Task { code: Some(exit_status(code)), ..task("thread_exit", &head, ts) })
+        }
+        Event::ProcessExit { head, code } => {
+            let ts = stream.ts(head.mono_ns);
+            stream.event(&Task { code: Some(exit_status(code)), ..task("sched_process_exit", &head, ts) })
+        }
+        Event::Pages { head, count, bytes } => {
+            let ts = stream.ts(head.mono_ns);
+            stream.event(&Amount {
+                src: src::MEM,
+                op: "mm_page_alloc",
+                mono_ns: head.mono_ns,
+                ts,
+                // A single allocation is an instant.
+                dur_ns: (head.dur_ns > 0).then_some(head.dur_ns),
+                pid: head.who.pid,
+                tid: head.who.tid,
+                comm: Text::until_nul(head.who.comm),
+                count: Some(count),
+                bytes: Some(bytes),
+                dev: None,
+            })
+        }
+        Event::Watched { .. } => Ok(()),
+    }
+}
+
+fn switch_record<'a>(switch: &event::Switch<'a>, ts: Ts) -> Switch<'a> {
+    let head = &switch.head;
+    Switch {
+        src: src::SCHED,
+        op: "sched_switch",
+        mono_ns: head.mono_ns,
+        ts,
+        dur_ns: head.dur_ns,
+        pid: head.who.pid,
+        tid: head.who.tid,
+        ns_pid: head.ns_pid,
+        comm: Text::until_nul(head.who.comm),
+        state: state_name(switch.state),
+        runq_ns: switch.runq_ns,
+        cpu: switch.cpu,
+        by: switch.by.map(thread),
+        prev: switch.prev.map(thread),
+        waker: switch.waker.map(thread),
+        waker_irq: switch.waker_irq,
+        open: switch.open,
+    }
+}
+
+fn thread(who: Who<'_>) -> Thread<'_> {
+    Thread { pid: who.pid, tid: who.tid, comm: Text::until_nul(who.comm) }
+}
+
+fn task<'a>(op: &'a str, head: &Head<'a>, ts: Ts) -> Task<'a> {
+    Task {
+        src: src::SCHED,
+        op,
+        mono_ns: head.mono_ns,
+        ts,
+        pid: head.who.pid,
+        tid: head.who.tid,
+        comm: Text::until_nul(head.who.comm),
+        child_pid: None,
+        child_tid: None,
+        exe: None,
+        code: None,
+    }
+}
+
+/// The letter that `ps` prints for a state.
+fn state_name(letter: u8) -> &'static str {
+    match letter {
+        b'R' => "R",
+        b'S' => "S",
+        b'D' => "D",
+        b'I' => "I",
+        b'T' => "T",
+        b't' => "t",
+        b'P' => "P",
+        b'X' => "X",
+        // Woken before its state could be read, on kernels that do not tell it (before 5.18).
+        b'W' => "W",
+        _ => "?",
+    }
+}
+
+/// The status that a shell shows: the exit code, or 128 and the number of the signal that ended it.
+fn exit_status(wait_status: i32) -> i32 {
+    match wait_status & 0x7f {
+        0 => (wait_status >> 8) & 0xff,
+        signal => 128 + signal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMM: &[u8] = b"train\0\0\0\0\0\0\0\0\0\0\0";
+
+    fn written(event: Event<'_>) -> serde_json::Value {
+        let mut stream = Stream::new(Vec::new(), "sched", "test", "0");
+        write(&mut stream, &event).unwrap();
+        serde_json::from_slice(stream.out()).unwrap()
+    }
+
+    fn head() -> Head<'static> {
+        Head { mono_ns: 100, dur_ns: 800, ns_pid: None, who: Who { pid: 7, tid: 8, comm: COMM } }
+    }
+
+    #[test]
+    fn a_switch_has_exactly_the_keys_of_the_contract() {
+        let who = |pid, tid| Who { pid, tid, comm: COMM };
+        let mut switch = event::Switch {
+            head: Head { ns_pid: Some(1), ..head() },
+            runq_ns: 195,
+            state: b'S',
+            cpu: 3,
+            by: Some(who(1, 2)),
+            prev: Some(who(3, 4)),
+            waker: Some(who(5, 6)),
+            waker_irq: false,
+            open: false,
+        };
+        let mut record = written(Event::Switch(switch));
+        record.as_object_mut().unwrap().remove("ts").unwrap();
+        let who = |pid, tid| serde_json::json!({"pid": pid, "tid": tid, "comm": "train"});
+        let want = serde_json::json!({
+            "src": "sched", "op": "sched_switch", "mono_ns": 100, "dur_ns": 800, "pid": 7, "tid": 8, "ns_pid": 1,
+            "comm": "train", "state": "S", "runq_ns": 195, "cpu": 3, "by": who(1, 2), "prev": who(3, 4),
+            "waker": who(5, 6),
+        });
+        assert_eq!(record, want);
+
+        (switch.waker, switch.waker_irq, switch.open, switch.head.ns_pid) = (None, true, true, None);
+        let record = written(Event::Switch(switch));
+        assert_eq!((&record["waker_irq"], &record["open"]), (&true.into(), &true.into()));
+        assert!(record.get("waker").is_none() && record.get("ns_pid").is_none());
+    }
+
+    #[test]
+    fn births_and_deaths() {
+        let fork = written(Event::Fork { head: head(), child_pid: 70, child_ns_pid: None, watched: true });
+        assert_eq!(
+            (&fork["op"], &fork["pid"], &fork["child_pid"]),
+            (&"sched_process_fork".into(), &7.into(), &70.into())
+        );
+        assert!(fork.get("dur_ns").is_none());
+        let exec = written(Event::Exec { head: head(), exe: b"/bin/true\0junk" });
+        assert_eq!(exec["exe"], "/bin/true");
+        let exit = written(Event::ThreadExit { head: head(), code: 0x300 });
+        assert_eq!((&exit["op"], &exit["tid"], &exit["code"]), (&"thread_exit".into(), &8.into(), &3.into()));
+    }
+
+    #[test]
+    fn exit_statuses_are_those_of_a_shell() {
+        assert_eq!([0, 0x100, 0xff00, 9, 0x8b].map(exit_status), [0, 1, 255, 137, 139]);
+    }
+}
