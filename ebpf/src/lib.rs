@@ -4,6 +4,7 @@
 //! - [`ring`]: the consumer of a BPF ring buffer.
 //! - [`attach`]: user space probes on many functions at once, by the best means that the kernel has.
 //! - [`cuda`]: the CUDA call tracer: its programs, events and counters.
+//! - [`sched`]: the scheduler tracer: its programs, events and counters.
 //!
 //! This is the only crate with `unsafe` in it, and all of that is in the private module `sys`.
 //!
@@ -22,4 +23,5 @@ pub mod cuda;
 pub mod load;
 mod program;
 pub mod ring;
+pub mod sched;
 mod sys;

@@ -142,6 +142,11 @@ impl Kernel {
         &self.btf
     }
 
+    /// Its version, such as (6, 18).
+    pub fn version(&self) -> (u32, u32) {
+        version(&self.release).unwrap_or(MIN_KERNEL)
+    }
+
     /// The release, as `uname -r` prints it.
     pub fn release(&self) -> &str {
         &self.release
@@ -200,10 +205,15 @@ fn is_wsl(release: &str) -> bool {
     release.to_ascii_lowercase().contains("microsoft")
 }
 
-fn check_release(release: &str) -> Result<(), StartError> {
+/// The first two numbers of a release.
+fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(major), Some(minor)) if (major, minor) >= MIN_KERNEL => Ok(()),
+    Some((numbers.next()?, numbers.next()?))
+}
+
+fn check_release(release: &str) -> Result<(), StartError> {
+    match version(release) {
+        Some(version) if version >= MIN_KERNEL => Ok(()),
         _ => Err(StartError::OldKernel(release.to_owned())),
     }
 }
