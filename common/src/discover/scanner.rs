@@ -1,19 +1,23 @@
 //! Which processes have come to use CUDA since the last look, at a cost that lets one look twice a second.
 //!
 //! Reading `/proc/PID/maps` of every process each time is dear (the kernel walks and prints each mapping). A library
-//! cannot be loaded without changing the size of the address space, and `/proc/PID/statm` gives that in one line that
-//! needs no walk. Of its numbers, *total minus data* is used: it counts code, read-only and shared mappings, and stays
-//! put while a heap grows.
+//! cannot be loaded without changing the size of the address space, so two cheaper questions are asked first:
+//!
+//! 1. `statm`, one line without a walk. *Total minus data* counts code, read-only and shared mappings, and stays put
+//!    while a heap grows.
+//! 2. Only where that changed, `VmExe` and `VmLib` of `status`, whose sum is what is mapped executable.
 //!
 //! ```text
-//! statm of a python    size 30212  data 18811  key 11401
-//! it allocates 100 MB  size 55812  data 44411  key 11401     same key: maps not read
-//! it loads libcuda     size 61925  data 45093  key 16832     other key: maps read again
+//!                      statm: size   data   1. size - data    2. executable      maps
+//! a python                  30212  18811             11401           9,120 kB
+//! it allocates 100 MB       55812  44411             11401                       not read
+//! it starts a thread        57861  46459             11402           9,120 kB    not read
+//! it loads libcuda          63975  47142             16833          25,680 kB    read again
 //! ```
 //!
-//! A change that cancels out exactly (something of the same size unmapped in the same interval) is caught by a sweep:
-//! each scan re-reads, within [`SWEEP_BUDGET`], those processes whose maps were read longest ago. The numbers of
-//! `statm` are read *before* the maps, so what changes in between shows as a change at the next scan.
+//! A change that cancels out exactly (as much code unmapped in the same interval) is caught by a sweep: each scan
+//! re-reads, within [`SWEEP_BUDGET`], those processes whose maps were read longest ago. The numbers are read *before*
+//! the maps, so what changes in between shows as a change at the next scan.
 //!
 //! Files are told apart by device, inode, size and time of modification; each is looked into once, however many
 //! processes map it. While a process has a file mapped its inode cannot be reused, so a mapping that was seen at the
@@ -103,6 +107,8 @@ struct Known {
     start_ticks: u64,
     /// Total minus data pages; see the head of this file.
     shape: u64,
+    /// Executable mappings, kB.
+    code_kib: u64,
     /// The scan that read the maps last.
     read_in_round: u64,
     /// The scan that saw the process last.
@@ -174,12 +180,16 @@ impl Scanner {
             let Some(shape) = self.shape(pid) else { continue };
             match self.known.get_mut(&pid) {
                 // Ended and not yet waited for: no address space is left, and none will come back.
-                Some(known) if shape == 0 && known.shape != 0 => {}
+                Some(known) if shape == 0 && known.shape != 0 => continue,
                 Some(known) if known.shape == shape => {
                     known.seen_in_round = self.round;
                     scan.cost.denied += usize::from(known.denied);
+                    continue;
                 }
-                _ => self.read_maps(pid, shape, &mut scan),
+                _ => {}
+            }
+            if !self.has_the_same_code(pid, shape) {
+                self.read_maps(pid, shape, &mut scan);
             }
         }
         self.sweep(&mut scan);
@@ -215,15 +225,41 @@ impl Scanner {
         }
     }
 
+    /// Whether a process, whose shape is now `shape`, has as much mapped executable as when its maps were read.
+    fn has_the_same_code(&mut self, pid: u32, shape: u64) -> bool {
+        if self.known.get(&pid).is_none_or(|known| known.denied) {
+            return false;
+        }
+        let code_kib = self.code_kib(pid);
+        match self.known.get_mut(&pid) {
+            Some(known) if Some(known.code_kib) == code_kib => {
+                known.shape = shape;
+                known.seen_in_round = self.round;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What a process has mapped executable, kB: `VmExe` and `VmLib`, which `task_mem` (`fs/proc/task_mmu.c`) makes of
+    /// `exec_vm`.
+    fn code_kib(&mut self, pid: u32) -> Option<u64> {
+        let mut text = [0_u8; 4096];
+        let read = self.open(pid, "status").and_then(|mut file| file.read(&mut text)).ok()?;
+        let sizes = text[..read].split(|&byte| byte == b'\n').filter_map(|line| {
+            let size = line.strip_prefix(b"VmExe:").or_else(|| line.strip_prefix(b"VmLib:"))?;
+            digits(size.trim_ascii().strip_suffix(b" kB")?)
+        });
+        // Without an address space the lines are missing, behind a very long list of groups they are not reached.
+        let (found, total) = sizes.fold((0, 0), |(found, total), size| (found + 1, total + size));
+        (found == 2).then_some(total)
+    }
+
     /// Total minus data pages of a process; `None` when it is gone.
     fn shape(&mut self, pid: u32) -> Option<u64> {
         let mut text = [0_u8; 128];
         let read = self.open(pid, "statm").and_then(|mut file| file.read(&mut text)).ok()?;
-        let mut numbers = text[..read].split(|byte| byte.is_ascii_whitespace()).map(|digits| {
-            digits.iter().try_fold(0_u64, |value, &digit| {
-                digit.is_ascii_digit().then(|| value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
-            })
-        });
+        let mut numbers = text[..read].split(|byte| byte.is_ascii_whitespace()).map(digits);
         // proc(5): size resident shared text lib data dt.
         let size = numbers.next()??;
         let data = numbers.nth(4)??;
@@ -241,6 +277,7 @@ impl Scanner {
     fn read_maps(&mut self, pid: u32, shape: u64, scan: &mut Scan) {
         // The start time is read first: if the PID changes hands after this, the next scan sees another one.
         let Ok(stat) = self.proc.stat(pid) else { return };
+        let code_kib = self.code_kib(pid).unwrap_or(0);
         let mut text = std::mem::take(&mut self.text);
         text.clear();
         let read = self.open(pid, "maps").and_then(|mut file| file.read_to_end(&mut text));
@@ -264,6 +301,7 @@ impl Scanner {
         let mut now = Known {
             start_ticks: stat.start_ticks,
             shape,
+            code_kib,
             read_in_round: self.round,
             seen_in_round: self.round,
             denied,
@@ -342,4 +380,11 @@ impl Scanner {
         let known_as = self.identities.of(&resolved.file, &resolved.metadata);
         Ok(libraries(&known.facts, known_as, &resolved))
     }
+}
+
+/// A decimal number without sign.
+fn digits(text: &[u8]) -> Option<u64> {
+    text.iter().try_fold(0_u64, |value, &digit| {
+        digit.is_ascii_digit().then(|| value.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
+    })
 }
