@@ -1,1 +1,40 @@
-//! ingero-chain, as a library.
+//! ingero-chain as a library: a stream of records in, a [`Report`] out.
+//!
+//! What each part answers:
+//!
+//! - [`world`]: which process and thread was that, and when was it off the CPU?
+//! - [`evidence`]: where may records be missing, and what did the machine do meanwhile?
+//! - [`startup`]: which calls are warming up?
+//! - [`calls`]: which calls were slow, beyond what is usual for their kind?
+//! - [`gaps`]: when was no call in flight in the whole process?
+//! - [`drain`]: had the GPU anything left to do then?
+//! - [`path`]: what was the thread that made the next call waiting for?
+//! - [`stall`]: did the calls stop, or hang?
+//! - [`report`], [`words`], [`text`]: what to tell, and how.
+
+pub mod calls;
+pub mod cause;
+pub mod chain;
+pub mod drain;
+pub mod engine;
+pub mod evidence;
+pub mod gaps;
+pub mod names;
+pub mod ops;
+pub mod options;
+pub mod path;
+pub mod period;
+pub mod process;
+mod report;
+pub mod run;
+pub mod sketch;
+pub mod stall;
+pub mod startup;
+pub mod stats;
+pub mod text;
+pub mod words;
+pub mod world;
+
+pub use chain::{Chain, Report, Severity};
+pub use engine::Engine;
+pub use run::{analyse, run};

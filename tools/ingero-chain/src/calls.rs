@@ -1,0 +1,471 @@
+//! Calls in groups, and which of them were slow.
+//!
+//! A group is one operation of one process in one direction and one size class (a power of two of bytes):
+//! within it, durations can be compared. Slow is what lasts beyond three times the group's median *and*
+//! 100 us beyond it; what is lost is the sum of (duration - median) over the slow ones.
+//!
+//! ```text
+//!   400 launches of 30 us, 20 of which last 3 ms, preempted for 2.97 ms each:
+//!   median 30 us -> limit max(90 us, 130 us) = 130 us -> n = 20, lost = 20 x 2.97 ms = 59.4 ms
+//!   usual launches: 30 us on a CPU, 0 waiting; the slow ones: 30 us on a CPU, 2.97 ms waiting
+//!   beyond the usual: 2.97 ms waiting each -> cpu_wait 59.4 ms
+//! ```
+//!
+//! The median is only known at the end, so candidates are kept as they are: all calls beyond 100 us. When
+//! they get many, those far below the limit of that moment are dropped and those far above are summed up;
+//! only calls near the limit of a group with thousands of candidates can be judged by a median that moved.
+
+use std::collections::HashMap;
+
+use ingero_common::record::Record;
+use serde::Deserialize;
+
+use crate::cause::{Bill, Cause, Party};
+use crate::evidence::{Quota, Samples};
+use crate::names::{Name, Names};
+use crate::ops::Class;
+use crate::sketch::Sketch;
+
+/// A slow call lasts so many times the median…
+pub const SLOW_FACTOR: u64 = 3;
+/// …and so much longer than it.
+pub const SLOW_NS: u64 = 100_000;
+/// A median of fewer calls says nothing.
+pub const MIN_CALLS: u64 = 5;
+/// Percentiles near the end need so many.
+pub const MIN_CALLS_P99: u64 = 100;
+/// Candidates kept one by one in each group.
+const MAX_CANDIDATES: usize = 4096;
+/// Groups in one process; sizes and directions aren't told apart beyond.
+const MAX_GROUPS: usize = 512;
+
+/// Which calls are compared with one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupKey {
+    /// `cudart`, `cuda` or `nccl`.
+    pub source: Name,
+    /// The API name.
+    pub op: Name,
+    /// The direction; empty where there is none.
+    pub dir: Name,
+    /// The size class: 1 + log2 of the bytes; 0 where there are none.
+    pub size: u8,
+}
+
+impl GroupKey {
+    /// The group of a call.
+    pub fn of(record: &Record<'_>, names: &mut Names) -> Self {
+        Self {
+            source: names.id(&record.src),
+            op: names.id(&record.op),
+            dir: names.id(record.dir.as_deref().unwrap_or_default()),
+            size: record.bytes.and_then(u64::checked_ilog2).map_or(0, |log2| 1 + log2 as u8),
+        }
+    }
+
+    /// The bytes that calls of the group carry: from, to (both included).
+    pub fn bytes(self) -> Option<(u64, u64)> {
+        let log2 = self.size.checked_sub(1)?;
+        let from = 1_u64 << log2;
+        Some((from, from - 1 + from))
+    }
+}
+
+/// What the thread went through during a call: ingero-join's `host`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Host {
+    preempted_ns: u64,
+    runq_ns: u64,
+    sleep_ns: u64,
+    io_ns: u64,
+    unknown_ns: u64,
+    by: Vec<HostBy>,
+    watched: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct HostBy {
+    pid: u32,
+    comm: String,
+    ns: u64,
+}
+
+/// A call's time in the parts that causes are made of, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Parts {
+    /// Runnable without a CPU.
+    waiting: u64,
+    asleep: u64,
+    disk: u64,
+    off_unknown: u64,
+    /// On a CPU, where that is known.
+    on_cpu: u64,
+    /// Not on record.
+    unknown: u64,
+}
+
+impl Parts {
+    fn of(host: Option<&Host>, dur_ns: u64) -> Self {
+        let Some(host) = host else { return Self { unknown: dur_ns, ..Self::default() } };
+        // `runq_ns` holds the preempted time and, beyond it, what followed a wake-up, which is counted in sleep or I/O.
+        let after_wake = host.runq_ns.saturating_sub(host.preempted_ns);
+        let after_sleep = after_wake.min(host.sleep_ns);
+        let after_disk = (after_wake - after_sleep).min(host.io_ns);
+        let mut left = dur_ns;
+        let mut take = |ns: u64| {
+            let taken = ns.min(left);
+            left -= taken;
+            taken
+        };
+        let waiting = take(host.preempted_ns + after_sleep + after_disk);
+        let disk = take(host.io_ns - after_disk);
+        let asleep = take(host.sleep_ns - after_sleep);
+        let off_unknown = take(host.unknown_ns);
+        let (on_cpu, unknown) = if host.watched { (left, 0) } else { (0, left) };
+        Self { waiting, asleep, disk, off_unknown, on_cpu, unknown }
+    }
+
+    fn array(self) -> [u64; 6] {
+        [self.waiting, self.asleep, self.disk, self.off_unknown, self.on_cpu, self.unknown]
+    }
+}
+
+/// A call that may turn out to be slow.
+#[derive(Clone, Debug)]
+struct Candidate {
+    start_ns: u64,
+    dur_ns: u64,
+    /// Its place among the group's calls, from 0.
+    seq: u64,
+    parts: Parts,
+    had_cpu: Vec<(Party, u64)>,
+}
+
+/// Sums over calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    n: u64,
+    parts: [u128; 6],
+}
+
+impl Sums {
+    fn add(&mut self, parts: Parts) {
+        self.n += 1;
+        for (sum, part) in self.parts.iter_mut().zip(parts.array()) {
+            *sum += u128::from(part);
+        }
+    }
+
+    /// The mean of each part over these calls without those in `without`.
+    fn mean_without(&self, without: &Sums) -> [u64; 6] {
+        let n = u128::from(self.n.saturating_sub(without.n)).max(1);
+        std::array::from_fn(|i| (self.parts[i].saturating_sub(without.parts[i]) / n) as u64)
+    }
+}
+
+/// Slow calls summed up.
+#[derive(Clone, Debug, Default)]
+struct SlowSum {
+    sums: Sums,
+    dur_ns: u128,
+    first_ns: u64,
+    last_end_ns: u64,
+    /// Waiting for a CPU, by who had it; the rest of `waiting` is nobody's.
+    had_cpu: Bill,
+    /// Waiting that no one had the CPU for, while the quota counters grew.
+    throttled_ns: u64,
+}
+
+/// All calls of one group.
+#[derive(Debug)]
+pub struct Group {
+    class: Class,
+    pid: u32,
+    /// Durations of all calls that aren't cold.
+    pub durations: Sketch,
+    /// Bytes moved by them.
+    pub bytes: u64,
+    /// Sum of their durations.
+    pub total_ns: u128,
+    sums: Sums,
+    candidates: Vec<Candidate>,
+    folded: SlowSum,
+    /// Calls without a `host`, or not watched throughout.
+    pub unwatched: u64,
+}
+
+/// Where a group's calls were slow.
+#[derive(Clone, Debug)]
+pub struct Slow {
+    /// How many calls.
+    pub n: u64,
+    /// Sum of (duration - median).
+    pub lost_ns: u64,
+    /// From the first one's start…
+    pub first_ns: u64,
+    /// …to the last one's end.
+    pub last_end_ns: u64,
+    /// The lost time by cause.
+    pub bill: Bill,
+    /// The part of it that is a fault of the host, not the GPU at work.
+    pub host_fault_ns: u64,
+    /// Places and starts of slow calls, for a period; empty where they weren't all kept.
+    pub occurrences: Vec<(u64, u64)>,
+}
+
+impl Group {
+    fn new(class: Class, pid: u32) -> Self {
+        Self {
+            class,
+            pid,
+            durations: Sketch::default(),
+            bytes: 0,
+            total_ns: 0,
+            sums: Sums::default(),
+            candidates: Vec::new(),
+            folded: SlowSum::default(),
+            unwatched: 0,
+        }
+    }
+
+    /// Its kind of calls.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    fn add(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, samples: &Samples) {
+        let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+        if !host.as_ref().is_some_and(|h| h.watched) {
+            self.unwatched += 1;
+        }
+        let parts = Parts::of(host.as_ref(), dur_ns);
+        let seq = self.durations.len();
+        self.durations.add(dur_ns);
+        self.total_ns += u128::from(dur_ns);
+        self.bytes = self.bytes.saturating_add(record.bytes.unwrap_or(0));
+        self.sums.add(parts);
+        if dur_ns <= SLOW_NS {
+            return;
+        }
+        let party = |by: &HostBy, names: &mut Names| (Party { pid: by.pid, name: names.id(&by.comm) }, by.ns);
+        let had_cpu = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).map(|by| party(by, names)).collect();
+        self.candidates.push(Candidate { start_ns, dur_ns, seq, parts, had_cpu });
+        if self.candidates.len() > MAX_CANDIDATES {
+            self.fold(samples);
+        }
+    }
+
+    /// The duration beyond which a call is slow.
+    fn limit_ns(&self) -> u64 {
+        let median_ns = self.durations.median_ns();
+        median_ns.saturating_mul(SLOW_FACTOR).max(median_ns.saturating_add(SLOW_NS))
+    }
+
+    /// Makes room: drops clear cases on one side of the limit, sums up those on the other.
+    fn fold(&mut self, samples: &Samples) {
+        let limit_ns = self.limit_ns();
+        let pid = self.pid;
+        for (low, high) in [(limit_ns / 2, limit_ns.saturating_mul(2)), (limit_ns, limit_ns)] {
+            let folded = &mut self.folded;
+            self.candidates.retain(|c| {
+                if c.dur_ns > high {
+                    folded.add(c, pid, samples);
+                }
+                c.dur_ns > low && c.dur_ns <= high
+            });
+            if self.candidates.len() <= MAX_CANDIDATES / 2 {
+                break;
+            }
+        }
+    }
+
+    /// Its slow calls; `None` where there are none or too few calls to say.
+    pub fn slow(&self, samples: &Samples) -> Option<Slow> {
+        if self.durations.len() < MIN_CALLS {
+            return None;
+        }
+        let (median_ns, limit_ns) = (self.durations.median_ns(), self.limit_ns());
+        let mut sum = self.folded.clone();
+        let mut occurrences = Vec::new();
+        for candidate in self.candidates.iter().filter(|c| c.dur_ns > limit_ns) {
+            sum.add(candidate, self.pid, samples);
+            occurrences.push((candidate.seq, candidate.start_ns));
+        }
+        if self.folded.sums.n > 0 {
+            occurrences.clear();
+        }
+        let n = sum.sums.n;
+        if n == 0 {
+            return None;
+        }
+        let lost_ns = sum.dur_ns.saturating_sub(u128::from(median_ns) * u128::from(n));
+        let lost_ns = u64::try_from(lost_ns).unwrap_or(u64::MAX);
+        let bill = self.bill(&sum, lost_ns);
+        let gpu_ns = if self.class.waits_for_gpu() {
+            bill.of(Cause::Blocked) + bill.of(Cause::DriverCpu) + bill.unexplained_ns()
+        } else {
+            0
+        };
+        Some(Slow {
+            n,
+            lost_ns,
+            first_ns: sum.first_ns,
+            last_end_ns: sum.last_end_ns,
+            host_fault_ns: lost_ns - gpu_ns,
+            bill,
+            occurrences,
+        })
+    }
+
+    /// Splits `lost_ns` by what the slow calls had beyond the usual calls of the group.
+    fn bill(&self, slow: &SlowSum, lost_ns: u64) -> Bill {
+        let usual = self.sums.mean_without(&slow.sums);
+        let beyond: [u128; 6] = std::array::from_fn(|i| {
+            slow.sums.parts[i].saturating_sub(u128::from(usual[i]) * u128::from(slow.sums.n))
+        });
+        let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(beyond, lost_ns);
+        let mut bill = Bill::default();
+        bill.add(Cause::Blocked, Party::default(), asleep);
+        bill.add(Cause::IoWait, Party::default(), disk);
+        bill.add(Cause::OffCpu, Party::default(), off_unknown);
+        bill.add(Cause::DriverCpu, Party::default(), on_cpu);
+        bill.add_unexplained(unknown);
+        slow.split_waiting(waiting, &mut bill);
+        bill
+    }
+}
+
+impl SlowSum {
+    fn add(&mut self, call: &Candidate, pid: u32, samples: &Samples) {
+        let end_ns = call.start_ns + call.dur_ns;
+        self.first_ns = if self.sums.n == 0 { call.start_ns } else { self.first_ns.min(call.start_ns) };
+        self.last_end_ns = self.last_end_ns.max(end_ns);
+        self.sums.add(call.parts);
+        self.dur_ns += u128::from(call.dur_ns);
+        let mut nobody_ns = call.parts.waiting;
+        for &(party, ns) in &call.had_cpu {
+            let ns = ns.min(nobody_ns);
+            nobody_ns -= ns;
+            self.had_cpu.add(Cause::CpuWait, party, ns);
+        }
+        // Nobody was seen to have had the CPU: throttled, if the counters say so.
+        if let Quota::GrewCpusFree(grew_ns) | Quota::GrewCpusBusy(grew_ns) = samples.quota(pid, call.start_ns, end_ns) {
+            let throttled_ns = nobody_ns.min(grew_ns);
+            nobody_ns -= throttled_ns;
+            self.throttled_ns += throttled_ns;
+        }
+        self.had_cpu.add(Cause::CpuWait, Party::default(), nobody_ns);
+    }
+
+    /// Puts `waiting_ns` down to those who had the CPU, and to the quota, in proportion.
+    fn split_waiting(&self, waiting_ns: u64, bill: &mut Bill) {
+        let whole = u128::from(self.had_cpu.total_ns() + self.throttled_ns).max(1);
+        let scaled = |ns: u64| (u128::from(ns) * u128::from(waiting_ns) / whole) as u64;
+        let mut left = waiting_ns;
+        let quota_ns = scaled(self.throttled_ns);
+        bill.add(Cause::Quota, Party::default(), quota_ns);
+        left -= quota_ns;
+        for (party, ns) in self.had_cpu.parties(Cause::CpuWait) {
+            let ns = scaled(ns);
+            bill.add(Cause::CpuWait, party, ns);
+            left -= ns;
+        }
+        // What rounding left over, some nanoseconds.
+        let (cause, party) = match self.had_cpu.parties(Cause::CpuWait).next() {
+            Some((party, _)) => (Cause::CpuWait, party),
+            None if self.throttled_ns > 0 => (Cause::Quota, Party::default()),
+            None => (Cause::CpuWait, Party::default()),
+        };
+        bill.add(cause, party, left);
+    }
+}
+
+/// Shares `whole` out in proportion to `weights`, exactly; all to the last where all weights are 0.
+fn apportion(weights: [u128; 6], whole: u64) -> [u64; 6] {
+    let sum: u128 = weights.iter().sum();
+    let mut parts = [0; 6];
+    if sum == 0 {
+        parts[5] = whole;
+        return parts;
+    }
+    for (part, weight) in parts.iter_mut().zip(weights) {
+        *part = (weight.saturating_mul(u128::from(whole)) / sum) as u64;
+    }
+    let rest = whole - parts.iter().sum::<u64>();
+    if let Some(largest) = (0..6).max_by_key(|&i| weights[i]) {
+        parts[largest] += rest;
+    }
+    parts
+}
+
+/// The groups of one process.
+#[derive(Debug, Default)]
+pub struct Groups {
+    all: HashMap<GroupKey, Group>,
+}
+
+impl Groups {
+    /// Whether the group has had a call yet.
+    pub fn has(&self, key: GroupKey) -> bool {
+        self.all.contains_key(&key)
+    }
+
+    /// Opens the group of a call: its first one, which is cold.
+    pub fn open(&mut self, key: GroupKey, class: Class, pid: u32) -> GroupKey {
+        let key = if self.all.len() >= MAX_GROUPS { GroupKey { dir: Name::default(), size: 0, ..key } } else { key };
+        self.all.entry(key).or_insert_with(|| Group::new(class, pid));
+        key
+    }
+
+    /// Adds a call that isn't cold.
+    pub fn add(
+        &mut self,
+        key: GroupKey,
+        record: &Record<'_>,
+        start_ns: u64,
+        dur_ns: u64,
+        names: &mut Names,
+        samples: &Samples,
+    ) {
+        if let Some(group) = self.all.get_mut(&key) {
+            group.add(record, start_ns, dur_ns, names, samples);
+        }
+    }
+
+    /// One group.
+    pub fn get(&self, key: GroupKey) -> Option<&Group> {
+        self.all.get(&key)
+    }
+
+    /// All groups, in an order that doesn't depend on that of the records.
+    pub fn sorted<'a>(&'a self, names: &'a Names) -> Vec<(GroupKey, &'a Group)> {
+        let mut all: Vec<_> = self.all.iter().map(|(&k, g)| (k, g)).collect();
+        all.sort_by_key(|(k, _)| (names.text(k.source), names.text(k.op), names.text(k.dir), k.size));
+        all
+    }
+}
+
+/// What a call that has not returned went through, in causes that add up to `lost_ns`.
+pub fn open_bill(record: &Record<'_>, dur_ns: u64, lost_ns: u64, names: &mut Names) -> Bill {
+    let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+    let parts = Parts::of(host.as_ref(), dur_ns).array().map(u128::from);
+    let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(parts, lost_ns);
+    let mut bill = Bill::default();
+    bill.add(Cause::Blocked, Party::default(), asleep);
+    bill.add(Cause::IoWait, Party::default(), disk);
+    bill.add(Cause::OffCpu, Party::default(), off_unknown);
+    bill.add(Cause::DriverCpu, Party::default(), on_cpu);
+    bill.add_unexplained(unknown);
+    let top = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).max_by_key(|by| by.ns);
+    let party = top.map_or(Party::default(), |by| Party { pid: by.pid, name: names.id(&by.comm) });
+    bill.add(Cause::CpuWait, party, waiting);
+    bill
+}
+
+/// Whether what a call went through was mainly waiting for a CPU, which has nothing to do with warming up.
+pub fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
+    let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+    Parts::of(host.as_ref(), dur_ns).waiting > dur_ns / 2
+}

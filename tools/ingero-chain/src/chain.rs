@@ -1,0 +1,318 @@
+//! What ingero-chain writes: chains, processes, the summary. `docs/schema.md`, "What `ingero-chain` writes",
+//! is the contract; the numbers are here, the words are made from them.
+
+use ingero_common::clock::Ts;
+use serde::{Serialize, Serializer};
+
+use crate::cause::CauseLine;
+
+/// How bad, by the share of the observed wall time that was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names are those of the contract")]
+pub enum Severity {
+    Low,
+    Medium,
+    High,
+}
+
+/// Lost share from which on a chain is high.
+pub const HIGH_SHARE: f64 = 0.20;
+/// Lost share from which on it is medium.
+pub const MEDIUM_SHARE: f64 = 0.05;
+/// Lost share from which on it is reported at all.
+pub const LOW_SHARE: f64 = 0.01;
+
+impl Severity {
+    /// By the share of the observed wall time that was lost; `None` where that isn't worth a word.
+    pub fn of(lost_share: f64) -> Option<Self> {
+        match lost_share {
+            s if s >= HIGH_SHARE => Some(Severity::High),
+            s if s >= MEDIUM_SHARE => Some(Severity::Medium),
+            s if s >= LOW_SHARE => Some(Severity::Low),
+            _ => None,
+        }
+    }
+
+    /// The name in records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Low => "low",
+            Severity::Medium => "medium",
+            Severity::High => "high",
+        }
+    }
+}
+
+impl Serialize for Severity {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+/// What kind of loss a chain tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names are those of the contract")]
+pub enum Kind {
+    Gap,
+    SlowCall,
+    Stall,
+    Drop,
+}
+
+impl Kind {
+    /// The value of `op`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Gap => "gap",
+            Kind::SlowCall => "slow_call",
+            Kind::Stall => "stall",
+            Kind::Drop => "drop",
+        }
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+/// A ratio, or `null` where there is no base for one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio(pub Option<f64>);
+
+impl Serialize for Ratio {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self.0.filter(|r| r.is_finite()) {
+            Some(ratio) => s.serialize_f64((ratio * 1e3).round() / 1e3),
+            None => s.serialize_none(),
+        }
+    }
+}
+
+/// How regularly something recurs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Period {
+    /// Once in so many calls.
+    pub every: u64,
+    /// Once in so many nanoseconds.
+    pub ns: u64,
+}
+
+/// What the chain rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Evidence {
+    /// Lost records that may have lain in the lost time.
+    pub lost: u64,
+    /// Share of the lost time that the scheduler tracer watched.
+    pub watched_share: f64,
+    /// Calls, or stretches between calls, that it was compared with.
+    pub samples: u64,
+}
+
+/// One layer of a chain's story.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimelineLine {
+    /// `SYSTEM`, `HOST` or `CUDA`.
+    pub layer: &'static str,
+    /// What happened there.
+    pub text: String,
+}
+
+/// What to try.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// The thing to try.
+    pub text: String,
+    /// What in the records led to it.
+    pub because: String,
+}
+
+/// One finding, however often it recurs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Chain {
+    /// `chain`.
+    pub src: &'static str,
+    /// What kind.
+    pub op: Kind,
+    /// Names this chain in one report, for `--explain`.
+    pub id: String,
+    /// How bad.
+    pub severity: Severity,
+    /// Start of the first occurrence, CLOCK_MONOTONIC nanoseconds.
+    pub mono_ns: u64,
+    /// The same instant as wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<Ts>,
+    /// From there to the end of the last occurrence.
+    pub dur_ns: u64,
+    /// The process that lost the time.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// Occurrences.
+    pub n: u64,
+    /// Where they recur regularly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period: Option<Period>,
+    /// Nanoseconds lost in all of them.
+    pub lost_ns: u64,
+    /// The same as a share of the process's observed wall time.
+    pub lost_share: f64,
+    /// Gaps: the GPU had provably nothing to do in all of them. Otherwise `lost_ns` is an upper bound.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proven: Option<bool>,
+    /// Gaps: the part of `lost_ns` that is proven.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proven_ns: Option<u64>,
+    /// The slow call, the call that ends the gaps, the call that hangs or stopped coming.
+    pub call: String,
+    /// Its source.
+    pub call_src: String,
+    /// Its direction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<String>,
+    /// The size class: bytes from, to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<[u64; 2]>,
+    /// Median: of the calls' durations, or of the process's time between calls.
+    pub p50_ns: u64,
+    /// Calls: 99th percentile; absent below 100 samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+    /// The longest.
+    pub max_ns: u64,
+    /// p99 (where there is one, else the longest) as a multiple of the median.
+    pub ratio: Ratio,
+    /// Why `ratio` is null.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_reason: Option<&'static str>,
+    /// Why, largest first. Their `ns` plus `unexplained_ns` equal `lost_ns`.
+    pub causes: Vec<CauseLine>,
+    /// The part that no record explains.
+    pub unexplained_ns: u64,
+    /// SYSTEM, HOST, CUDA.
+    pub timeline: Vec<TimelineLine>,
+    /// In one sentence.
+    pub summary: String,
+    /// What to try.
+    pub advice: Vec<Advice>,
+    /// What it rests on.
+    pub evidence: Evidence,
+}
+
+/// Calls of one operation in a `process` record.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct CallLine {
+    pub src: String,
+    pub op: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dir: Option<String>,
+    pub n: u64,
+    pub avg_ns: u64,
+    pub p50_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<u64>,
+    pub max_ns: u64,
+    pub bytes: u64,
+}
+
+/// Times off the CPU in a `process` record.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Switches {
+    pub voluntary: u64,
+    pub preempted: u64,
+    pub avg_off_ns: u64,
+    pub max_off_ns: u64,
+    pub runq_ns: u64,
+}
+
+/// Calls that were cold.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Cold {
+    pub calls: u64,
+    pub ns: u64,
+}
+
+/// One process (`--per-process`).
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct ProcessReport {
+    pub src: &'static str,
+    pub op: &'static str,
+    pub mono_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<Ts>,
+    pub dur_ns: u64,
+    pub pid: u32,
+    pub comm: String,
+    /// `cuda`, `worker` (a descendant of one that makes CUDA calls) or `other`.
+    pub role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u32>,
+    pub calls: Vec<CallLine>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cold: Option<Cold>,
+    pub switches: Switches,
+    pub pages: u64,
+    pub page_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub between_calls_share: Option<f64>,
+}
+
+/// How many chains of each severity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Counts {
+    pub high: u64,
+    pub medium: u64,
+    pub low: u64,
+}
+
+/// Last line of a report.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Summary {
+    pub src: &'static str,
+    pub op: &'static str,
+    pub mono_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<Ts>,
+    pub dur_ns: u64,
+    pub records: u64,
+    pub calls: u64,
+    pub processes: u64,
+    pub bad_lines: u64,
+    /// Records that the tracers lost, as far as they could count them.
+    pub lost: u64,
+    /// Records that came later than the join's window.
+    pub late: u64,
+    /// Stretches without calls in which lost calls may have lain: in no chain.
+    pub not_judged_ns: u64,
+    /// Calls of cold starts: in no percentile and no chain.
+    pub cold: Cold,
+    pub chains: Counts,
+    /// What was looked for, with thresholds.
+    pub checked: Vec<String>,
+}
+
+/// Everything found in one stream.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The chains, worst first.
+    pub chains: Vec<Chain>,
+    /// The processes.
+    pub processes: Vec<ProcessReport>,
+    /// The last line.
+    pub summary: Summary,
+}
+
+impl Report {
+    /// Whether a chain of at least `severity` was found.
+    pub fn has(&self, severity: Severity) -> bool {
+        self.chains.iter().any(|chain| chain.severity >= severity)
+    }
+}

@@ -1,0 +1,335 @@
+//! Gaps: time in which no traced call was in flight in the whole process.
+//!
+//! Calls of all threads are one union. Records come in the order of their *ends*, so a long call of one
+//! thread arrives after the short ones that it covers, and cuts what looked like a gap:
+//!
+//! ```text
+//!   thread 1   ██                     ██            arrives  1st, 2nd -> between (2, 23)
+//!   thread 2        ██████████████                  arrives  … when? it ends at 17: before the 2nd
+//!   thread 3          ███████████████████████████   ends at 35, after both: cuts (17, 23) away, leaves (2, 5)
+//!              0 2  5            17   23  25     35
+//! ```
+//!
+//! A stretch between calls is therefore only settled (its cause looked for) when every thread that makes
+//! calls has been seen to begin one after it, or has ended, or has been silent for long.
+//!
+//! Whether a stretch is a gap depends on the process's usual time between calls (the median), known at the
+//! end: stretches of at least 1 ms are candidates, gaps are those of at least ten times the median.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::calls::GroupKey;
+use crate::cause::Bill;
+use crate::names::Thread;
+use crate::sketch::Sketch;
+
+/// No gap is shorter.
+pub const MIN_GAP_NS: u64 = 1_000_000;
+/// A gap lasts so many times the usual time between calls.
+pub const GAP_FACTOR: u64 = 10;
+/// A thread that has been silent so long is not waited for.
+pub const SILENT_NS: u64 = 10_000_000_000;
+/// Settled candidates kept one by one for each ending call.
+const MAX_KEPT: usize = 1024;
+/// Candidates that wait to be settled.
+const MAX_PENDING: usize = 4096;
+/// Threads whose calls are told apart.
+const MAX_CALLERS: usize = 4096;
+
+/// A stretch between calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Between {
+    /// End of the last call before.
+    pub start_ns: u64,
+    /// Start of the call that ends it.
+    pub end_ns: u64,
+    /// Who makes that call.
+    pub thread: Thread,
+    /// Which call.
+    pub call: GroupKey,
+    /// The GPU was drained when it began.
+    pub drained: bool,
+    /// How many calls the process had made by then.
+    pub seq: u64,
+}
+
+impl Between {
+    /// Its length.
+    pub fn len_ns(&self) -> u64 {
+        self.end_ns - self.start_ns
+    }
+}
+
+/// The union of a process's calls.
+#[derive(Debug, Default)]
+pub struct Union {
+    covered_ns: Option<u64>,
+    between_ns: u64,
+    pending: VecDeque<Between>,
+    /// By thread, the start of its last call.
+    callers: HashMap<u32, u64>,
+    /// Lengths between calls.
+    pub usual: Sketch,
+}
+
+impl Union {
+    /// End of the last call of all; `None` before the first.
+    pub fn covered_ns(&self) -> Option<u64> {
+        self.covered_ns
+    }
+
+    /// Time between calls, all of it, as far as it was seen when they came.
+    pub fn between_ns(&self) -> u64 {
+        self.between_ns
+    }
+
+    /// The program in the process was replaced: what follows has nothing to do with what was.
+    pub fn restart(&mut self) {
+        self.covered_ns = None;
+        self.callers.clear();
+    }
+
+    /// Adds a call over [`start_ns`, `end_ns`]. `drained` and `seq` describe the process before it.
+    pub fn add(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, drained: bool, seq: u64) {
+        if self.callers.len() < MAX_CALLERS || self.callers.contains_key(&thread.tid) {
+            let last_ns = self.callers.entry(thread.tid).or_default();
+            *last_ns = start_ns.max(*last_ns);
+        }
+        let Some(covered_ns) = self.covered_ns else {
+            self.covered_ns = Some(end_ns);
+            return;
+        };
+        if start_ns > covered_ns {
+            let between = Between { start_ns: covered_ns, end_ns: start_ns, thread, call, drained, seq };
+            self.usual.add(between.len_ns());
+            self.between_ns += between.len_ns();
+            if between.len_ns() >= MIN_GAP_NS {
+                self.pending.push_back(between);
+            }
+        } else {
+            self.cut(start_ns, end_ns, thread, call);
+        }
+        self.covered_ns = Some(covered_ns.max(end_ns));
+    }
+
+    /// Takes [`start_ns`, `end_ns`] out of what looked like gaps.
+    fn cut(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey) {
+        // The youngest lie at the back; most calls touch none.
+        let mut at = self.pending.iter().rposition(|b| b.end_ns <= start_ns).map_or(0, |before| before + 1);
+        while at < self.pending.len() {
+            let between = &mut self.pending[at];
+            if between.start_ns >= end_ns {
+                break;
+            }
+            let after = (end_ns < between.end_ns).then(|| Between { start_ns: end_ns, ..between.clone() });
+            let before = (between.start_ns < start_ns).then(|| Between { end_ns: start_ns, thread, call, ..between.clone() });
+            self.pending.remove(at);
+            for part in [before, after].into_iter().flatten().filter(|b| b.len_ns() >= MIN_GAP_NS) {
+                self.pending.insert(at, part);
+                at += 1;
+            }
+        }
+    }
+
+    /// The start of the oldest stretch that isn't settled.
+    pub fn oldest_pending_ns(&self) -> Option<u64> {
+        self.pending.front().map(|b| b.start_ns)
+    }
+
+    /// Takes out the next stretch that can be settled: it ended `delay_ns` ago, and no thread can still turn
+    /// out to have been in a call. `is_dead(tid)` says whether a thread has ended.
+    pub fn next_settled(&mut self, now_ns: u64, delay_ns: u64, is_dead: impl Fn(u32) -> bool) -> Option<Between> {
+        let between = self.pending.front()?;
+        let in_call = |(&tid, &last_ns): (&u32, &u64)| {
+            last_ns < between.end_ns && now_ns.saturating_sub(last_ns) < SILENT_NS && !is_dead(tid)
+        };
+        let settled = between.end_ns.saturating_add(delay_ns) <= now_ns && !self.callers.iter().any(in_call);
+        if settled || self.pending.len() > MAX_PENDING { self.pending.pop_front() } else { None }
+    }
+
+    /// The length from which on a stretch is a gap.
+    pub fn limit_ns(&self) -> u64 {
+        self.usual.median_ns().saturating_mul(GAP_FACTOR).max(MIN_GAP_NS)
+    }
+}
+
+/// A settled stretch.
+#[derive(Clone, Debug)]
+pub struct Settled {
+    /// Where it began.
+    pub start_ns: u64,
+    /// How long it lasted.
+    pub len_ns: u64,
+    /// See [`Between`].
+    pub seq: u64,
+    /// The GPU had nothing to do, beyond doubt.
+    pub proven: bool,
+    /// Lost records that may have lain in it.
+    pub lost: u64,
+    /// How much of it the scheduler tracer watched without a loss.
+    pub watched_ns: u64,
+    /// Its causes.
+    pub bill: Bill,
+}
+
+/// Gaps summed up.
+#[derive(Clone, Debug, Default)]
+pub struct GapSum {
+    /// How many.
+    pub n: u64,
+    /// Sum of their lengths.
+    pub lost_ns: u64,
+    /// Of which proven.
+    pub proven_ns: u64,
+    /// Of which watched.
+    pub watched_ns: u64,
+    /// Lost records in them.
+    pub lost: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// From the first one's start…
+    pub first_ns: u64,
+    /// …to the last one's end.
+    pub last_end_ns: u64,
+    /// Their causes.
+    pub bill: Bill,
+    /// Places and starts, for a period; not complete where some were folded.
+    pub occurrences: Vec<(u64, u64)>,
+}
+
+impl GapSum {
+    fn add(&mut self, gap: &Settled) {
+        self.first_ns = if self.n == 0 { gap.start_ns } else { self.first_ns.min(gap.start_ns) };
+        self.last_end_ns = self.last_end_ns.max(gap.start_ns + gap.len_ns);
+        self.n += 1;
+        self.lost_ns += gap.len_ns;
+        self.proven_ns += if gap.proven { gap.len_ns } else { 0 };
+        self.watched_ns += gap.watched_ns;
+        self.lost += gap.lost;
+        self.max_ns = self.max_ns.max(gap.len_ns);
+        self.bill.add_all(&gap.bill);
+    }
+}
+
+/// The settled stretches that end in one kind of call.
+#[derive(Debug, Default)]
+pub struct Settlement {
+    kept: Vec<Settled>,
+    folded: GapSum,
+}
+
+impl Settlement {
+    /// Adds one; `limit_ns` is the limit of the moment.
+    pub fn add(&mut self, gap: Settled, limit_ns: u64) {
+        self.kept.push(gap);
+        if self.kept.len() <= MAX_KEPT {
+            return;
+        }
+        for (low, high) in [(limit_ns / 2, limit_ns.saturating_mul(2)), (limit_ns, limit_ns)] {
+            let folded = &mut self.folded;
+            self.kept.retain(|gap| {
+                if gap.len_ns >= high {
+                    folded.add(gap);
+                }
+                gap.len_ns >= low && gap.len_ns < high
+            });
+            if self.kept.len() <= MAX_KEPT / 2 {
+                break;
+            }
+        }
+    }
+
+    /// The gaps among them: stretches of at least `limit_ns`.
+    pub fn gaps(&self, limit_ns: u64) -> GapSum {
+        let mut sum = self.folded.clone();
+        for gap in self.kept.iter().filter(|gap| gap.len_ns >= limit_ns) {
+            sum.add(gap);
+            sum.occurrences.push((gap.seq, gap.start_ns));
+        }
+        if self.folded.n > 0 {
+            sum.occurrences.clear();
+        }
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Name;
+
+    const MS: u64 = 1_000_000;
+
+    fn thread(tid: u32) -> Thread {
+        Thread { pid: 1, tid, name: Name::default() }
+    }
+
+    fn key() -> GroupKey {
+        GroupKey { source: Name::default(), op: Name::default(), dir: Name::default(), size: 0 }
+    }
+
+    fn add(union: &mut Union, tid: u32, start_ms: u64, end_ms: u64) {
+        union.add(start_ms * MS, end_ms * MS, thread(tid), key(), false, 0);
+    }
+
+    fn pending(union: &Union) -> Vec<(u64, u64, u32)> {
+        union.pending.iter().map(|b| (b.start_ns / MS, b.end_ns / MS, b.thread.tid)).collect()
+    }
+
+    #[test]
+    fn calls_of_all_threads_are_one_union() {
+        let mut union = Union::default();
+        add(&mut union, 1, 0, 2);
+        add(&mut union, 2, 5, 17);
+        add(&mut union, 1, 23, 25);
+        assert_eq!(pending(&union), [(2, 5, 2), (17, 23, 1)]);
+        add(&mut union, 3, 8, 35);
+        assert_eq!(pending(&union), [(2, 5, 2)]);
+        add(&mut union, 3, 40, 41);
+        assert_eq!(pending(&union), [(2, 5, 2), (35, 40, 3)]);
+    }
+
+    #[test]
+    fn a_late_call_splits_or_shortens() {
+        let mut union = Union::default();
+        add(&mut union, 1, 0, 1);
+        add(&mut union, 1, 20, 21);
+        add(&mut union, 2, 5, 8);
+        assert_eq!(pending(&union), [(1, 5, 2), (8, 20, 1)]);
+        add(&mut union, 3, 18, 30);
+        assert_eq!(pending(&union), [(1, 5, 2), (8, 18, 3)]);
+        add(&mut union, 4, 0, 40);
+        assert_eq!(pending(&union), []);
+    }
+
+    #[test]
+    fn settling_waits_for_threads_that_may_be_in_a_call() {
+        let mut union = Union::default();
+        add(&mut union, 1, 0, 1);
+        add(&mut union, 2, 1, 2);
+        add(&mut union, 1, 10, 11);
+        let nobody = |_: u32| false;
+        assert!(union.next_settled(30 * MS, 5 * MS, nobody).is_none(), "thread 2 may be in a long call");
+        assert!(union.next_settled(30 * MS, 5 * MS, |tid| tid == 2).is_some());
+        add(&mut union, 1, 50, 51);
+        add(&mut union, 2, 52, 53);
+        assert!(union.next_settled(53 * MS, 5 * MS, nobody).is_none(), "too young");
+        assert!(union.next_settled(55 * MS, 5 * MS, nobody).is_some());
+    }
+
+    #[test]
+    fn folding_keeps_the_sums() {
+        let (mut settlement, mut n, mut lost) = (Settlement::default(), 0, 0);
+        for i in 0..5000_u64 {
+            let len_ns = (i * 7919 % 100 + 1) * MS;
+            settlement.add(
+                Settled { start_ns: i * 1000 * MS, len_ns, seq: i, proven: false, lost: 0, watched_ns: 0, bill: Bill::default() },
+                10 * MS,
+            );
+            (n, lost) = if len_ns >= 10 * MS { (n + 1, lost + len_ns) } else { (n, lost) };
+        }
+        let gaps = settlement.gaps(10 * MS);
+        assert_eq!((gaps.n, gaps.lost_ns), (n, lost));
+        assert!(settlement.kept.len() <= MAX_KEPT);
+    }
+}

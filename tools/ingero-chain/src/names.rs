@@ -1,0 +1,84 @@
+//! Names of threads and operations, stored once.
+//!
+//! A recording repeats a few names millions of times, so records refer to them by number. Names come from
+//! traced processes and are hostile: each is cut to a sane length and their number is bounded.
+
+use std::collections::HashMap;
+
+/// A stored name. The default is the empty name: nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(u16);
+
+/// Longer than any kernel `comm` (15 bytes) and any API name.
+const MAX_BYTES: usize = 96;
+/// What a name becomes when there are too many different ones to store.
+const OVERFLOW: &str = "(other)";
+
+/// The table of names.
+#[derive(Debug)]
+pub struct Names {
+    ids: HashMap<Box<str>, Name>,
+    texts: Vec<Box<str>>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self { ids: HashMap::from([("".into(), Name(0)), (OVERFLOW.into(), Name(1))]), texts: vec!["".into(), OVERFLOW.into()] }
+    }
+}
+
+impl Names {
+    /// The number of `text`; all names beyond the first 65,535 different ones share one.
+    pub fn id(&mut self, text: &str) -> Name {
+        let text = &text[..text.floor_char_boundary(MAX_BYTES)];
+        if let Some(&id) = self.ids.get(text) {
+            return id;
+        }
+        let Ok(next) = u16::try_from(self.texts.len()) else { return Name(1) };
+        self.texts.push(text.into());
+        self.ids.insert(text.into(), Name(next));
+        Name(next)
+    }
+
+    /// The text of a name.
+    pub fn text(&self, name: Name) -> &str {
+        self.texts.get(usize::from(name.0)).map_or("", |text| text)
+    }
+}
+
+/// A thread as records name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Process (TGID).
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its `comm` when it was seen.
+    pub name: Name,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_stored_once_and_their_number_is_bounded() {
+        let mut names = Names::default();
+        let a = names.id("train");
+        assert_eq!((names.id("train"), names.text(a)), (a, "train"));
+        assert_eq!(names.text(Name::default()), "");
+        for i in 0..70_000 {
+            names.id(&i.to_string());
+        }
+        let late = names.id("one too many");
+        assert_eq!(names.text(late), OVERFLOW);
+        assert_eq!(names.id("train"), a);
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let mut names = Names::default();
+        let id = names.id(&"\u{e9}".repeat(200));
+        assert_eq!(names.text(id).len(), 96);
+    }
+}

@@ -1,0 +1,89 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use ingero_common::cli::{Common, HasCommon};
+
+use crate::chain::Severity;
+
+/// Finds what the GPU waited for.
+///
+/// Reads a stream of ingero-join and reports where time was lost: gaps in which a process made no CUDA call,
+/// calls slower than usual, calls that stopped or hang; each with its causes in nanoseconds that add up.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "ingero-chain", version, after_long_help = EXAMPLES)]
+pub struct Options {
+    /// Recordings to read, one after another (NDJSON, also gzip or zstd); - or none is stdin
+    #[arg(value_name = "FILE")]
+    pub inputs: Vec<PathBuf>,
+
+    /// Where to write; stdout if absent
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// How to write: text at a terminal and NDJSON in a pipe if absent
+    #[arg(short, long, value_enum)]
+    pub format: Option<Format>,
+
+    /// Exit with 1 when something of this severity or above is found
+    #[arg(long, value_enum, value_name = "SEVERITY")]
+    pub fail_on: Option<FailOn>,
+
+    /// Add what each process did: calls, times off the CPU, pages
+    #[arg(long)]
+    pub per_process: bool,
+
+    /// Stop at the first line that is no record
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Flags of all ingero tools.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
+      watch a training run; Ctrl-C stops the tracers and prints the report
+  ingero-join cuda.ndjson sched.ndjson | ingero-chain --fail-on medium
+      judge a recording; exit status 1 when 5 % of the time or more was lost somewhere
+
+Only the report's own records are written (chain records, `process` with --per-process, `summary` last);
+the records read are not passed on.
+
+Exit status: 0 done, 1 something found at or above --fail-on, 2 an error or lines that were no records.";
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Format {
+    Text,
+    Ndjson,
+}
+
+/// [`Severity`] on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum FailOn {
+    High,
+    Medium,
+    Low,
+}
+
+impl From<FailOn> for Severity {
+    fn from(fail_on: FailOn) -> Self {
+        match fail_on {
+            FailOn::High => Severity::High,
+            FailOn::Medium => Severity::Medium,
+            FailOn::Low => Severity::Low,
+        }
+    }
+}
+
+impl HasCommon for Options {
+    fn common(&self) -> &Common {
+        &self.common
+    }
+}

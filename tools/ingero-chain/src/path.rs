@@ -1,0 +1,216 @@
+//! The critical path: what a thread did in a stretch of time at the end of which it ran, and, where it
+//! slept, what the thread that woke it did meanwhile.
+//!
+//! ```text
+//!   gap of 50 ms before the next copy of `train` (100), which worker `loader` (200) fed:
+//!
+//!   train   100   ████|-------- asleep, woken by 201 -----------------|..|█ call      .. = waits for a CPU
+//!   feeder  201        |------- asleep, woken by 200 -------------|███^
+//!   loader  200   ██████|------ D, a disk read ---------|█████████^
+//!                 0    4 6                               36       45  49 50
+//!
+//!   0-4   host_cpu            100 itself
+//!   4-49  asleep: the waker's same stretch is followed, over the border to process 200:
+//!         4-45  thread 201 slept: its waker is followed, freely, being of the same process:
+//!               4-6    worker_cpu     200
+//!               6-36   worker_io      200
+//!               36-45  worker_cpu     200
+//!         45-49 worker_cpu            201, which is process 200 as well
+//!   49-50 cpu_wait                    whoever had the CPU
+//! ```
+//!
+//! Every nanosecond of the stretch goes to exactly one cause or to `unexplained`. A thread created inside
+//! the stretch is continued, before its birth, by its creator. One border to another process is crossed;
+//! whom that one waited for beyond is named (`wait`) and not followed.
+//!
+//! It ends: each hop looks at a part of the stretch that ends no later, hops are at most [`MAX_HOPS`] deep,
+//! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
+
+use crate::cause::{Bill, Cause, Party};
+use crate::evidence::{Losses, Quota, Samples};
+use crate::names::Thread;
+use crate::world::{Off, State, World};
+
+/// Hand-overs followed from one instant back to another. Real queues need two or three.
+const MAX_HOPS: u32 = 64;
+/// Off-CPU intervals looked at for one gap.
+const MAX_STEPS: u32 = 2_000_000;
+
+/// Where the path is: in the process that lost the time, or in the one that it waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Home,
+    Away,
+}
+
+/// Everything the path is read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    /// Lives and off-CPU intervals.
+    pub world: &'a World,
+    /// Lost scheduler records.
+    pub losses: &'a Losses,
+    /// Samples of the machine.
+    pub samples: &'a Samples,
+}
+
+/// Splits [`from_ns`, `to_ns`] of `thread`, which runs at `to_ns`, into causes.
+pub fn bill(sources: Sources<'_>, thread: Thread, from_ns: u64, to_ns: u64) -> Bill {
+    let mut path = Path { sources, home: thread.pid, bill: Bill::default(), steps_left: MAX_STEPS, throttled_ns: 0 };
+    path.follow(thread, from_ns, to_ns, Side::Home, 0);
+    debug_assert_eq!(path.bill.total_ns(), to_ns.saturating_sub(from_ns), "causes must add up to the stretch");
+    path.bill
+}
+
+struct Path<'a> {
+    sources: Sources<'a>,
+    home: u32,
+    bill: Bill,
+    steps_left: u32,
+    /// Waiting put down to the quota although somebody else had the CPU: no more than the counters grew.
+    throttled_ns: u64,
+}
+
+impl Path<'_> {
+    fn follow(&mut self, thread: Thread, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
+        if from_ns >= to_ns {
+            return;
+        }
+        if hops > MAX_HOPS || self.steps_left == 0 {
+            return self.unknown(thread, side, to_ns - from_ns);
+        }
+        let world = self.sources.world;
+        let Some(life) = world.thread(thread.pid, thread.tid, to_ns) else {
+            // Never seen in a record: it was never off the CPU while it was watched.
+            return self.on_cpu(thread, from_ns, to_ns, side);
+        };
+        let mut at_ns = from_ns;
+        if let Some(birth) = life.birth.filter(|b| b.at_ns > from_ns) {
+            at_ns = birth.at_ns.min(to_ns);
+            self.hand_over(birth.parent, thread.pid, from_ns, at_ns, side, hops);
+        }
+        if life.unknown_before_ns > at_ns {
+            let known_ns = life.unknown_before_ns.min(to_ns);
+            self.bill.add_unexplained(known_ns - at_ns);
+            at_ns = known_ns;
+        }
+        for off in life.offs(at_ns, to_ns) {
+            self.steps_left = self.steps_left.saturating_sub(1);
+            let off_ns = off.start_ns.max(at_ns);
+            let back_ns = off.end_ns.min(to_ns);
+            if back_ns <= at_ns {
+                continue;
+            }
+            self.on_cpu(thread, at_ns, off_ns, side);
+            let wake_ns = off.wake_ns.clamp(off_ns, back_ns);
+            self.asleep(thread, off, off_ns, wake_ns, side, hops);
+            self.runnable(thread, off, wake_ns, back_ns, side);
+            at_ns = back_ns;
+        }
+        self.on_cpu(thread, at_ns, to_ns, side);
+    }
+
+    /// Off the CPU and not runnable in [`from_ns`, `to_ns`], which is part of `off`.
+    fn asleep(&mut self, thread: Thread, off: &Off, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
+        let ns = to_ns - from_ns;
+        match off.state {
+            State::Runnable => self.runnable(thread, off, from_ns, to_ns, side),
+            State::Unknown => self.bill.add(Cause::OffCpu, self.party(thread, side), ns),
+            State::Disk => match side {
+                Side::Home => self.bill.add(Cause::IoWait, Party::default(), ns),
+                Side::Away => self.bill.add(Cause::WorkerIo, party(thread), ns),
+            },
+            State::Asleep if off.waker.pid == 0 => self.bill.add(Cause::Sleep, self.party(thread, side), ns),
+            State::Asleep => self.hand_over(off.waker, thread.pid, from_ns, to_ns, side, hops),
+        }
+    }
+
+    /// `thread_pid`'s thread waited for `other` in [`from_ns`, `to_ns`], at the end of which `other` ran.
+    fn hand_over(&mut self, other: Thread, thread_pid: u32, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
+        if from_ns >= to_ns {
+            return;
+        }
+        let other_side = match side {
+            _ if other.pid == thread_pid => side,
+            Side::Home => Side::Away,
+            // The one border is behind us.
+            Side::Away => return self.bill.add(Cause::Wait, party(other), to_ns - from_ns),
+        };
+        self.follow(other, from_ns, to_ns, other_side, hops + 1);
+    }
+
+    /// No off-CPU record covers [`from_ns`, `to_ns`]: on a CPU, as far as somebody was watching.
+    fn on_cpu(&mut self, thread: Thread, from_ns: u64, to_ns: u64, side: Side) {
+        if from_ns >= to_ns {
+            return;
+        }
+        let watched_ns = self.sources.world.find_process(thread.pid, to_ns).and_then(|p| p.sched_watch_ns);
+        let watched_ns = watched_ns.unwrap_or(u64::MAX).clamp(from_ns, to_ns);
+        self.unknown(thread, side, watched_ns - from_ns);
+        let lost_ns = lost_ns(self.sources.losses, thread.pid, watched_ns, to_ns);
+        self.bill.add_unexplained(lost_ns);
+        let ns = to_ns - watched_ns - lost_ns;
+        if ns == 0 {
+            return;
+        }
+        let stolen_ns = self.sources.samples.stolen_ns(watched_ns, to_ns).min(ns);
+        self.bill.add(Cause::Steal, Party::default(), stolen_ns);
+        let cause = if side == Side::Home { Cause::HostCpu } else { Cause::WorkerCpu };
+        self.bill.add(cause, party(thread), ns - stolen_ns);
+    }
+
+    /// Runnable without a CPU in [`from_ns`, `to_ns`], which is part of `off`.
+    fn runnable(&mut self, thread: Thread, off: &Off, from_ns: u64, to_ns: u64, side: Side) {
+        let ns = to_ns.saturating_sub(from_ns);
+        if ns == 0 {
+            return;
+        }
+        let quota_ns = match self.sources.samples.quota(thread.pid, from_ns, to_ns) {
+            // A free CPU and no right to it. Without a sample, the free CPU alone says so.
+            Quota::Unknown | Quota::GrewCpusFree(_) | Quota::GrewCpusBusy(_) if off.cpu_was_free => ns,
+            // Somebody else had that CPU, but others were free: throttled, for no longer than was counted.
+            Quota::GrewCpusFree(grew_ns) => ns.min(grew_ns.saturating_sub(self.throttled_ns)),
+            _ => 0,
+        };
+        if !off.cpu_was_free {
+            self.throttled_ns += quota_ns;
+        }
+        let (quota, waiting) = match side {
+            Side::Home => (Cause::Quota, Cause::CpuWait),
+            Side::Away => (Cause::WorkerQuota, Cause::WorkerCpuWait),
+        };
+        self.bill.add(quota, self.party(thread, side), quota_ns);
+        let had_cpu = if off.had_cpu.pid == 0 { Party::default() } else { party(off.had_cpu) };
+        self.bill.add(waiting, had_cpu, ns - quota_ns);
+    }
+
+    /// Nothing is known about `thread` but its name, for `ns`.
+    fn unknown(&mut self, thread: Thread, side: Side, ns: u64) {
+        match side {
+            Side::Home => self.bill.add_unexplained(ns),
+            Side::Away => self.bill.add(Cause::Wait, party(thread), ns),
+        }
+    }
+
+    /// Names a thread only where it isn't of the process that lost the time.
+    fn party(&self, thread: Thread, side: Side) -> Party {
+        if side == Side::Home && thread.pid == self.home { Party::default() } else { party(thread) }
+    }
+}
+
+fn party(thread: Thread) -> Party {
+    Party { pid: thread.pid, name: thread.name }
+}
+
+/// How much of [`from_ns`, `to_ns`] lies in intervals in which records of process `pid` were lost.
+pub fn lost_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
+    let clip = |l: &crate::evidence::Loss| (l.start_ns.max(from_ns), l.end_ns.min(to_ns));
+    let mut parts: Vec<_> = losses.touching(pid, from_ns, to_ns).map(clip).collect();
+    parts.sort_unstable();
+    let (mut ns, mut covered_ns) = (0, from_ns);
+    for (start_ns, end_ns) in parts {
+        ns += end_ns.saturating_sub(start_ns.max(covered_ns));
+        covered_ns = covered_ns.max(end_ns);
+    }
+    ns
+}

@@ -1,0 +1,220 @@
+//! One process that makes CUDA calls: its groups of calls, its gaps, its cold start, its open calls.
+
+use std::collections::HashMap;
+
+use ingero_common::record::Record;
+
+use crate::calls::{self, GroupKey, Groups};
+use crate::cause::Bill;
+use crate::drain::Drain;
+use crate::evidence::{Losses, Samples};
+use crate::gaps::{Between, Settled, Settlement, Union};
+use crate::names::{Name, Names, Thread};
+use crate::ops::Class;
+use crate::path::{self, Sources};
+use crate::startup::Startup;
+use crate::world::{LifeId, World};
+
+/// A call that had not returned when it was last heard of.
+#[derive(Clone, Debug)]
+pub struct OpenCall {
+    /// Who makes it.
+    pub thread: Thread,
+    /// Which.
+    pub call: GroupKey,
+    /// Since when.
+    pub start_ns: u64,
+    /// Until when it was watched.
+    pub end_ns: u64,
+    /// What it went through so far.
+    pub bill: Bill,
+}
+
+/// Open calls that are remembered.
+const MAX_OPEN: usize = 1024;
+
+/// What ingero-chain knows of one life of a process that makes CUDA calls.
+#[derive(Debug)]
+pub struct CudaProcess {
+    /// Which life.
+    pub life: LifeId,
+    /// TGID.
+    pub pid: u32,
+    /// The name of the thread that made the last call; of the main thread where it made any.
+    pub name: Name,
+    /// Start of its first call.
+    pub first_call_ns: u64,
+    /// Its groups of calls.
+    pub groups: Groups,
+    /// Warming up.
+    pub startup: Startup,
+    /// The union of its calls.
+    pub union: Union,
+    /// What it has not waited for.
+    pub drain: Drain,
+    /// Settled stretches by the call that ends them (without size).
+    pub settlements: HashMap<GroupKey, Settlement>,
+    /// Stretches that may have held lost calls: not judged, in nanoseconds.
+    pub not_judged_ns: u64,
+    /// End of the last call that returned.
+    pub returned_ns: u64,
+    /// Who made it.
+    pub last_thread: Thread,
+    /// Which call that was.
+    pub last_call: Option<GroupKey>,
+    /// Calls so far, nested ones not counted.
+    pub calls: u64,
+    /// Sum of their durations, in nanoseconds.
+    pub call_ns: u128,
+    /// Calls that had not returned when last heard of.
+    pub open: Vec<OpenCall>,
+    /// It ended, or became another program.
+    pub over: bool,
+    early: Vec<Between>,
+}
+
+impl CudaProcess {
+    /// A process at its first call.
+    pub fn new(life: LifeId, pid: u32, first_call_ns: u64) -> Self {
+        Self {
+            life,
+            pid,
+            name: Name::default(),
+            first_call_ns,
+            groups: Groups::default(),
+            startup: Startup::default(),
+            union: Union::default(),
+            drain: Drain::default(),
+            settlements: HashMap::new(),
+            not_judged_ns: 0,
+            returned_ns: first_call_ns,
+            last_thread: Thread::default(),
+            last_call: None,
+            calls: 0,
+            call_ns: 0,
+            open: Vec::new(),
+            over: false,
+            early: Vec::new(),
+        }
+    }
+
+    /// Adds an outermost call.
+    pub fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, samples: &Samples) {
+        let end_ns = start_ns.saturating_add(dur_ns);
+        let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
+        let class = Class::of(&record.src, &record.op);
+        let key = GroupKey::of(record, names);
+        if self.name == Name::default() || thread.tid == self.pid {
+            self.name = thread.name;
+        }
+        let ending = GroupKey { size: 0, ..key };
+        self.union.add(start_ns, end_ns, thread, ending, self.drain.is_drained(), self.calls);
+        self.open.retain(|o| o.thread.tid != thread.tid || o.start_ns > start_ns);
+        if record.open {
+            if self.open.len() < MAX_OPEN {
+                let bill = calls::open_bill(record, dur_ns, dur_ns, names);
+                self.open.push(OpenCall { thread, call: key, start_ns, end_ns, bill });
+            }
+            return;
+        }
+        self.calls += 1;
+        self.call_ns += u128::from(dur_ns);
+        if end_ns >= self.returned_ns {
+            (self.returned_ns, self.last_thread, self.last_call) = (end_ns, thread, Some(key));
+        }
+        self.drain.add(record, class, start_ns, end_ns);
+        let first = !self.groups.has(key);
+        let key = self.groups.open(key, class, self.pid);
+        let waiting = || calls::mostly_waiting(record, dur_ns);
+        if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
+            self.groups.add(key, record, start_ns, dur_ns, names, samples);
+        }
+    }
+
+    /// Looks for the causes of the stretches between calls that can be settled by now. `at_end`: nothing more
+    /// will come.
+    pub fn settle(&mut self, now_ns: u64, delay_ns: u64, at_end: bool, sources: Sources<'_>, cuda_losses: &Losses) {
+        let (now_ns, delay_ns) = if at_end { (u64::MAX, 0) } else { (now_ns, delay_ns) };
+        let pid = self.pid;
+        let is_dead = |tid: u32| sources.world.thread_is_dead(pid, tid);
+        while let Some(between) = self.union.next_settled(now_ns, delay_ns, is_dead) {
+            match self.startup.gaps_from_ns(at_end) {
+                None if self.early.len() < 4096 => self.early.push(between),
+                None => {}
+                Some(from_ns) => {
+                    for early in std::mem::take(&mut self.early) {
+                        self.judge(early, from_ns, sources, cuda_losses);
+                    }
+                    self.judge(between, from_ns, sources, cuda_losses);
+                }
+            }
+        }
+        if at_end && let Some(from_ns) = self.startup.gaps_from_ns(true) {
+            for early in std::mem::take(&mut self.early) {
+                self.judge(early, from_ns, sources, cuda_losses);
+            }
+        }
+    }
+
+    /// The oldest instant that a gap may still begin at: before it, nothing more is asked.
+    pub fn needs_from_ns(&self) -> Option<u64> {
+        let early = self.early.first().map(|b| b.start_ns);
+        let open = if self.over { None } else { self.union.covered_ns().map(|_| self.returned_ns) };
+        [early, self.union.oldest_pending_ns(), open].into_iter().flatten().min()
+    }
+
+    fn judge(&mut self, between: Between, from_ns: u64, sources: Sources<'_>, cuda_losses: &Losses) {
+        let limit_ns = self.union.limit_ns();
+        if between.start_ns < from_ns || self.calls > 1000 && between.len_ns() < limit_ns / 2 {
+            return;
+        }
+        if self.lost_calls_may_fill(&between, cuda_losses) {
+            self.not_judged_ns += between.len_ns();
+            return;
+        }
+        let (start_ns, end_ns) = (between.start_ns, between.end_ns);
+        let lost = cuda_losses.count(self.pid, start_ns, end_ns) + sources.losses.count(self.pid, start_ns, end_ns);
+        let watched_ns = watched_ns(sources, self.pid, start_ns, end_ns);
+        let gap = Settled {
+            start_ns,
+            len_ns: between.len_ns(),
+            seq: between.seq,
+            proven: between.drained && lost == 0 && watched_ns == between.len_ns(),
+            lost,
+            watched_ns,
+            bill: path::bill(sources, between.thread, start_ns, end_ns),
+        };
+        self.settlements.entry(between.call).or_default().add(gap, limit_ns);
+    }
+
+    /// Whether calls that were lost can have made up a good part of a stretch that looks empty: at the
+    /// process's usual rhythm, a quarter of it; always, where it isn't known how many were lost.
+    fn lost_calls_may_fill(&self, between: &Between, cuda_losses: &Losses) -> bool {
+        let mean_ns = (self.call_ns / u128::from(self.calls.max(1))) as u64;
+        let rhythm_ns = self.union.usual.median_ns() + mean_ns;
+        let mut fill_ns = 0.0;
+        for loss in cuda_losses.touching(self.pid, between.start_ns, between.end_ns) {
+            let Some(count) = loss.count else { return true };
+            let overlap_ns = between.end_ns.min(loss.end_ns) - between.start_ns.max(loss.start_ns);
+            let part = if loss.end_ns > loss.start_ns {
+                overlap_ns as f64 / (loss.end_ns - loss.start_ns) as f64
+            } else {
+                1.0
+            };
+            fill_ns += count as f64 * part * rhythm_ns as f64;
+        }
+        fill_ns >= between.len_ns() as f64 / 4.0
+    }
+}
+
+/// How much of [`from_ns`, `to_ns`] the scheduler tracer watched process `pid` without losing a record.
+pub fn watched_ns(sources: Sources<'_>, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
+    let since_ns = sources.world.find_process(pid, to_ns).and_then(|p| p.sched_watch_ns).unwrap_or(u64::MAX);
+    let since_ns = since_ns.clamp(from_ns, to_ns);
+    to_ns - since_ns - path::lost_ns(sources.losses, pid, since_ns, to_ns)
+}
+
+/// The world's view of a life, where it is still remembered.
+pub fn died_ns(world: &World, process: &CudaProcess) -> Option<u64> {
+    world.life(process.pid, process.life).and_then(|life| life.died_ns)
+}

@@ -1,0 +1,351 @@
+//! From what the engine knows to chains, process records and the summary.
+
+use ingero_common::clock::Ts;
+use ingero_common::record::src;
+
+use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
+use crate::cause::{Bill, share};
+use crate::chain::{
+    CallLine, Chain, Cold, Counts, Evidence, Kind, LOW_SHARE, ProcessReport, Ratio, Report, Severity, Summary,
+};
+use crate::engine::Engine;
+use crate::gaps::{GAP_FACTOR, GapSum, MIN_GAP_NS};
+use crate::period;
+use crate::process::{CudaProcess, died_ns};
+use crate::stall::{self, STALL_FACTOR, STALL_NS};
+use crate::words;
+use crate::world::ProcessLife;
+
+impl Engine {
+    /// What has been found so far.
+    pub fn report(&mut self) -> Report {
+        let mut chains: Vec<Chain> = Vec::new();
+        let end_ns = self.end_ns();
+        for process in self.cuda.values() {
+            let observed_ns = self.observed_ns(process, end_ns);
+            chains.extend(self.gap_chains(process, observed_ns));
+            chains.extend(self.slow_chains(process, observed_ns));
+            chains.extend(self.stall_chain(process, observed_ns, end_ns));
+        }
+        chains.sort_by(|a, b| {
+            let key = |c: &Chain| (std::cmp::Reverse(c.severity), std::cmp::Reverse(c.lost_ns), c.mono_ns);
+            key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
+        });
+        unique_ids(&mut chains);
+        for chain in &mut chains {
+            words::tell(chain, &self.samples);
+            if let Some(wall) = &mut self.wall {
+                chain.ts = Some(wall.ts(chain.mono_ns));
+            }
+        }
+        let processes = self.process_reports(end_ns);
+        let summary = self.summary(&chains, end_ns);
+        Report { chains, processes, summary }
+    }
+
+    /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
+    fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
+        let watch_ns = self.world.life(process.pid, process.life).and_then(|life| life.cuda_watch_ns);
+        let from_ns = watch_ns.unwrap_or(process.first_call_ns).min(process.first_call_ns);
+        died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns).saturating_sub(from_ns)
+    }
+
+    fn gap_chains(&self, process: &CudaProcess, observed_ns: u64) -> Vec<Chain> {
+        let limit_ns = process.union.limit_ns();
+        let mut chains = Vec::new();
+        for (&call, settlement) in &process.settlements {
+            let gaps = settlement.gaps(limit_ns);
+            let lost_share = share(gaps.lost_ns, observed_ns);
+            let Some(severity) = Severity::of(lost_share) else { continue };
+            chains.push(self.gap_chain(process, call, &gaps, severity, lost_share));
+        }
+        chains
+    }
+
+    fn gap_chain(
+        &self,
+        process: &CudaProcess,
+        call: GroupKey,
+        gaps: &GapSum,
+        severity: Severity,
+        lost_share: f64,
+    ) -> Chain {
+        let usual_ns = process.union.usual.median_ns();
+        Chain {
+            mono_ns: gaps.first_ns,
+            dur_ns: gaps.last_end_ns - gaps.first_ns,
+            n: gaps.n,
+            period: period::of(&gaps.occurrences),
+            lost_ns: gaps.lost_ns,
+            lost_share,
+            proven: Some(gaps.proven_ns == gaps.lost_ns),
+            proven_ns: Some(gaps.proven_ns),
+            p50_ns: usual_ns,
+            max_ns: gaps.max_ns,
+            evidence: Evidence {
+                lost: gaps.lost,
+                watched_share: share(gaps.watched_ns, gaps.lost_ns),
+                samples: process.union.usual.len(),
+            },
+            ..self.chain(Kind::Gap, process, call, severity, &gaps.bill)
+        }
+        .with_ratio()
+    }
+
+    fn slow_chains(&self, process: &CudaProcess, observed_ns: u64) -> Vec<Chain> {
+        let mut chains = Vec::new();
+        for (call, group) in process.groups.sorted(&self.names) {
+            let Some(slow) = group.slow(&self.samples) else { continue };
+            let lost_share = share(slow.lost_ns, observed_ns);
+            // The GPU at work is worth a remark, never an alarm.
+            let severity = match Severity::of(share(slow.host_fault_ns, observed_ns)) {
+                Some(severity) => severity,
+                None if Severity::of(lost_share).is_some() && group.class().waits_for_gpu() => Severity::Low,
+                None => continue,
+            };
+            let (first_ns, last_ns) = (slow.first_ns, slow.last_end_ns);
+            let lost = self.cuda_losses.count(process.pid, first_ns, last_ns)
+                + self.sched_losses.count(process.pid, first_ns, last_ns);
+            let chain = Chain {
+                mono_ns: first_ns,
+                dur_ns: last_ns - first_ns,
+                n: slow.n,
+                period: period::of(&slow.occurrences),
+                lost_ns: slow.lost_ns,
+                lost_share,
+                bytes: call.bytes().map(|(from, to)| [from, to]),
+                p50_ns: group.durations.median_ns(),
+                p99_ns: p99_ns(group),
+                max_ns: group.durations.max_ns(),
+                evidence: Evidence {
+                    lost,
+                    watched_share: 1.0 - share(slow.bill.unexplained_ns(), slow.lost_ns),
+                    samples: group.durations.len(),
+                },
+                ..self.chain(Kind::SlowCall, process, call, severity, &slow.bill)
+            };
+            chains.push(chain.with_ratio());
+        }
+        chains
+    }
+
+    fn stall_chain(&self, process: &CudaProcess, observed_ns: u64, end_ns: u64) -> Option<Chain> {
+        let stall = stall::of(process, self.sources(), &self.cuda_losses, end_ns)?;
+        let lost_share = share(stall.lost_ns, observed_ns);
+        let severity = Severity::of(lost_share)?;
+        let chain = Chain {
+            mono_ns: stall.start_ns,
+            dur_ns: stall.lost_ns,
+            n: 1,
+            lost_ns: stall.lost_ns,
+            lost_share,
+            proven: if stall.in_call { None } else { Some(stall.proven) },
+            p50_ns: stall.usual_ns,
+            max_ns: stall.lost_ns,
+            evidence: Evidence {
+                lost: stall.lost,
+                watched_share: share(stall.watched_ns, stall.lost_ns),
+                samples: process.calls,
+            },
+            ..self.chain(Kind::Stall, process, stall.call, severity, &stall.bill)
+        };
+        Some(Chain { max_ns: stall.lost_ns, ..chain.with_ratio() })
+    }
+
+    /// What all kinds of chains have in common; numbers that they don't are 0 here.
+    fn chain(&self, op: Kind, process: &CudaProcess, call: GroupKey, severity: Severity, bill: &Bill) -> Chain {
+        let dir = Some(self.names.text(call.dir)).filter(|d| !d.is_empty()).map(str::to_owned);
+        let name = self.names.text(call.op);
+        let bytes = call.bytes().map(|(from, _)| format!("-{from}")).unwrap_or_default();
+        let dash_dir = dir.as_ref().map(|d| format!("-{d}")).unwrap_or_default();
+        Chain {
+            src: src::CHAIN,
+            op,
+            id: format!("{}-{}-{name}{dash_dir}{bytes}", op.name(), process.pid),
+            severity,
+            mono_ns: 0,
+            ts: None,
+            dur_ns: 0,
+            pid: process.pid,
+            comm: self.names.text(process.name).to_owned(),
+            n: 0,
+            period: None,
+            lost_ns: bill.total_ns(),
+            lost_share: 0.0,
+            proven: None,
+            proven_ns: None,
+            call: name.to_owned(),
+            call_src: self.names.text(call.source).to_owned(),
+            dir,
+            bytes: None,
+            p50_ns: 0,
+            p99_ns: None,
+            max_ns: 0,
+            ratio: Ratio(None),
+            ratio_reason: None,
+            causes: bill.causes(&self.names),
+            unexplained_ns: bill.unexplained_ns(),
+            timeline: Vec::new(),
+            summary: String::new(),
+            advice: Vec::new(),
+            evidence: Evidence { lost: 0, watched_share: 0.0, samples: 0 },
+        }
+    }
+
+    fn process_reports(&mut self, end_ns: u64) -> Vec<ProcessReport> {
+        let mut reports = Vec::new();
+        for life in self.world.processes() {
+            let cuda = self.cuda.get(&life.id);
+            let stats = self.stats.get(&life.id);
+            if cuda.is_none() && stats.is_none() && life.sched_watch_ns.is_none() && life.cuda_watch_ns.is_none() {
+                continue;
+            }
+            let from_ns = [life.sched_watch_ns, life.cuda_watch_ns, cuda.map(|c| c.first_call_ns), Some(life.seen_ns)];
+            let from_ns = from_ns.into_iter().flatten().min().unwrap_or(life.seen_ns);
+            let dur_ns = life.died_ns.unwrap_or(end_ns).saturating_sub(from_ns);
+            reports.push(ProcessReport {
+                src: src::CHAIN,
+                op: "process",
+                mono_ns: from_ns,
+                ts: None,
+                dur_ns,
+                pid: life.pid,
+                comm: self.names.text(cuda.map_or(life.name, |c| c.name)).to_owned(),
+                role: self.role(life),
+                parent: life.birth.map(|birth| birth.parent.pid),
+                calls: cuda.map(|c| self.call_lines(c)).unwrap_or_default(),
+                cold: cuda.map(|c| Cold { calls: c.startup.cold.0, ns: c.startup.cold.1 }),
+                switches: stats.map(|s| s.switches()).unwrap_or_default(),
+                pages: stats.map_or(0, |s| s.pages),
+                page_bytes: stats.map_or(0, |s| s.page_bytes),
+                between_calls_share: cuda.map(|c| share(c.union.between_ns(), dur_ns)),
+            });
+        }
+        reports.sort_by_key(|r| (std::cmp::Reverse(r.calls.len()), r.mono_ns, r.pid));
+        if let Some(wall) = &mut self.wall {
+            for report in &mut reports {
+                report.ts = Some(wall.ts(report.mono_ns));
+            }
+        }
+        reports
+    }
+
+    /// `cuda`, `worker` of one that is, or `other`.
+    fn role(&self, life: &ProcessLife) -> &'static str {
+        if self.cuda.contains_key(&life.id) {
+            return "cuda";
+        }
+        let mut birth = life.birth;
+        // A few generations: forkservers and shells between.
+        for _ in 0..8 {
+            let Some(parent) = birth.and_then(|b| self.world.find_process(b.parent.pid, b.at_ns)) else { break };
+            if self.cuda.contains_key(&parent.id) {
+                return "worker";
+            }
+            birth = parent.birth;
+        }
+        "other"
+    }
+
+    fn call_lines(&self, process: &CudaProcess) -> Vec<CallLine> {
+        let line = |(key, group): (GroupKey, &Group)| {
+            let n = group.durations.len();
+            CallLine {
+                src: self.names.text(key.source).to_owned(),
+                op: self.names.text(key.op).to_owned(),
+                dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(str::to_owned),
+                n,
+                avg_ns: (group.total_ns / u128::from(n.max(1))) as u64,
+                p50_ns: group.durations.median_ns(),
+                p99_ns: p99_ns(group),
+                max_ns: group.durations.max_ns(),
+                bytes: group.bytes,
+            }
+        };
+        process.groups.sorted(&self.names).into_iter().filter(|(_, g)| !g.durations.is_empty()).map(line).collect()
+    }
+
+    fn summary(&mut self, chains: &[Chain], end_ns: u64) -> Summary {
+        let start_ns = self.start_ns.unwrap_or(end_ns);
+        let mut counts = Counts::default();
+        for chain in chains {
+            match chain.severity {
+                Severity::High => counts.high += 1,
+                Severity::Medium => counts.medium += 1,
+                Severity::Low => counts.low += 1,
+            }
+        }
+        let mut cold = Cold::default();
+        for process in self.cuda.values() {
+            cold.calls += process.startup.cold.0;
+            cold.ns += process.startup.cold.1;
+        }
+        Summary {
+            src: src::CHAIN,
+            op: "summary",
+            mono_ns: start_ns,
+            ts: self.ts(start_ns),
+            dur_ns: end_ns.saturating_sub(start_ns),
+            records: self.records,
+            calls: self.cuda.values().map(|p| p.calls).sum(),
+            processes: self.cuda.len() as u64,
+            bad_lines: self.bad_lines,
+            lost: self.lost,
+            late: self.late,
+            not_judged_ns: self.cuda.values().map(|p| p.not_judged_ns).sum(),
+            cold,
+            chains: counts,
+            checked: checked(),
+        }
+    }
+
+    fn ts(&mut self, mono_ns: u64) -> Option<Ts> {
+        self.wall.as_mut().map(|wall| wall.ts(mono_ns))
+    }
+}
+
+impl Chain {
+    fn with_ratio(mut self) -> Self {
+        let worst_ns = self.p99_ns.unwrap_or(self.max_ns);
+        if self.p50_ns == 0 {
+            self.ratio_reason = Some("the median is 0");
+        } else {
+            self.ratio = Ratio(Some(worst_ns as f64 / self.p50_ns as f64));
+        }
+        self
+    }
+}
+
+fn p99_ns(group: &Group) -> Option<u64> {
+    (group.durations.len() >= MIN_CALLS_P99).then(|| group.durations.quantile_ns(0.99))
+}
+
+/// Two lives of one pid can have the same chain.
+fn unique_ids(chains: &mut [Chain]) {
+    let mut seen = std::collections::HashMap::new();
+    for chain in chains {
+        let n = seen.entry(chain.id.clone()).and_modify(|n| *n += 1).or_insert(1_u32);
+        if *n > 1 {
+            chain.id = format!("{}-{n}", chain.id);
+        }
+    }
+}
+
+/// What was looked for, with thresholds: an empty result must say what it is the result of.
+fn checked() -> Vec<String> {
+    vec![
+        format!(
+            "gap: no call in flight in the whole process for at least {GAP_FACTOR}x its usual time between calls and {} ms, after its cold start",
+            MIN_GAP_NS / 1_000_000
+        ),
+        format!(
+            "slow_call: beyond {SLOW_FACTOR}x the median of its group and {} us over it, groups of at least {MIN_CALLS} calls, without cold ones",
+            SLOW_NS / 1000
+        ),
+        format!(
+            "stall: no call, or one that has not returned, for the last {} s or more and {STALL_FACTOR}x the longest wait before, while the process lives",
+            STALL_NS / 1_000_000_000
+        ),
+        format!("reported from {} % of a process's observed time on", LOW_SHARE * 100.0),
+    ]
+}

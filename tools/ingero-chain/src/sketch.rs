@@ -1,0 +1,117 @@
+//! Quantiles of durations in bounded memory: exact for the first 16,384 values, then a histogram that is
+//! right to three significant digits, which takes about as much room.
+
+use hdrhistogram::Histogram;
+
+/// Values kept as they are.
+const MAX_EXACT: usize = 16_384;
+/// A histogram with so many significant digits is off by at most 0.1 %.
+const DIGITS: u8 = 3;
+
+/// A set of durations in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    values: Values,
+    max_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Values {
+    Exact(Vec<u64>),
+    Rough(Histogram<u32>),
+}
+
+impl Default for Sketch {
+    fn default() -> Self {
+        Self { values: Values::Exact(Vec::new()), max_ns: 0 }
+    }
+}
+
+impl Sketch {
+    /// Adds one.
+    pub fn add(&mut self, ns: u64) {
+        self.max_ns = self.max_ns.max(ns);
+        match &mut self.values {
+            Values::Exact(values) if values.len() < MAX_EXACT => values.push(ns),
+            Values::Exact(values) => {
+                // Cannot fail: the bounds and digits are in the crate's range. If it did, exactness would just go on.
+                let Ok(mut histogram) = Histogram::new_with_bounds(1, u64::MAX / 2, DIGITS) else {
+                    return values.push(ns);
+                };
+                histogram.auto(true);
+                for &value in values.iter().chain([&ns]) {
+                    histogram.saturating_record(value);
+                }
+                self.values = Values::Rough(histogram);
+            }
+            Values::Rough(histogram) => histogram.saturating_record(ns),
+        }
+    }
+
+    /// How many.
+    pub fn len(&self) -> u64 {
+        match &self.values {
+            Values::Exact(values) => values.len() as u64,
+            Values::Rough(histogram) => histogram.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The largest; 0 where there are none.
+    pub fn max_ns(&self) -> u64 {
+        self.max_ns
+    }
+
+    /// The smallest value that at least `q` (0 to 1) of all values don't exceed; 0 where there are none.
+    pub fn quantile_ns(&self, q: f64) -> u64 {
+        match &self.values {
+            Values::Exact(values) if values.is_empty() => 0,
+            Values::Exact(values) => {
+                let rank = (q * values.len() as f64).ceil() as usize;
+                let mut values = values.clone();
+                let at = rank.clamp(1, values.len()) - 1;
+                *values.select_nth_unstable(at).1
+            }
+            Values::Rough(histogram) => histogram.lowest_equivalent(histogram.value_at_quantile(q)),
+        }
+    }
+
+    /// The median.
+    pub fn median_ns(&self) -> u64 {
+        self.quantile_ns(0.5)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_sets_are_exact() {
+        let mut sketch = Sketch::default();
+        assert_eq!((sketch.median_ns(), sketch.len()), (0, 0));
+        for ns in [31_001, 5, 900, 31_001, 7_000_000_000] {
+            sketch.add(ns);
+        }
+        assert_eq!((sketch.median_ns(), sketch.quantile_ns(0.99), sketch.max_ns()), (31_001, 7_000_000_000, 7_000_000_000));
+    }
+
+    #[test]
+    fn large_sets_are_right_to_three_digits() {
+        let mut sketch = Sketch::default();
+        for i in 0..100_001_u64 {
+            sketch.add(i * 7_919 % 100_001 * 1_000);
+        }
+        for (q, want) in [(0.5, 50_000_000.0), (0.99, 99_000_000.0)] {
+            let got = sketch.quantile_ns(q) as f64;
+            assert!((got - want).abs() <= want * 0.001, "{q}: {got}");
+        }
+        assert_eq!(sketch.len(), 100_001);
+        sketch.add(u64::MAX);
+        assert_eq!(sketch.max_ns(), u64::MAX);
+    }
+}

@@ -1,0 +1,109 @@
+//! A process that lives and makes no calls any more, or hangs in one.
+//!
+//! ```text
+//!   train   ██ ██ ██ ██                                  end of the stream, the process lives
+//!           calls      |-------- 5 s, D ------------------|       -> stall, 5 s io_wait
+//!
+//!   train   ██ ██ ███████████████████████████████████████ open    -> stall in that call
+//! ```
+//!
+//! Every stream is cut off somewhere, so the last stretch means nothing by itself: it must be long, and far
+//! longer than anything before. Only calls that were seen to be open count as hanging.
+
+use crate::calls::GroupKey;
+use crate::cause::Bill;
+use crate::evidence::Losses;
+use crate::path::{self, Sources};
+use crate::process::{CudaProcess, OpenCall, watched_ns};
+
+/// A stall lasts at least so long…
+pub const STALL_NS: u64 = 2_000_000_000;
+/// …and so many times the longest stretch between calls, or the longest call of its kind, before.
+pub const STALL_FACTOR: u64 = 3;
+
+/// The last stretch of a process, in which nothing returned.
+#[derive(Debug)]
+pub struct Stall {
+    /// End of the last call that returned, or start of the one that hangs.
+    pub start_ns: u64,
+    /// From there to the end of the stream.
+    pub lost_ns: u64,
+    /// The call that hangs, else the one that was made last.
+    pub call: GroupKey,
+    /// Whether it hangs in a call.
+    pub in_call: bool,
+    /// What is usual: the median duration of that call, or time between calls.
+    pub usual_ns: u64,
+    /// The GPU was drained when it began.
+    pub proven: bool,
+    /// Lost records that may have lain in it.
+    pub lost: u64,
+    /// How much of it was watched.
+    pub watched_ns: u64,
+    /// Its causes.
+    pub bill: Bill,
+}
+
+/// The stall at the end of `process`'s stream, if there is one.
+pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, end_ns: u64) -> Option<Stall> {
+    if process.over || end_ns.saturating_sub(process.returned_ns) < STALL_NS {
+        return None;
+    }
+    // The one that hangs longest tells the story; the others may wait for it.
+    let open = process.open.iter().filter(|o| o.end_ns > process.returned_ns).min_by_key(|o| o.start_ns);
+    let stall = match open {
+        Some(open) => in_call(process, open, end_ns)?,
+        None => between_calls(process, sources, end_ns)?,
+    };
+    let (start_ns, pid) = (stall.start_ns, process.pid);
+    let cuda_lost = cuda_losses.count(pid, start_ns, end_ns);
+    if cuda_lost > 0 && !stall.in_call {
+        return None;
+    }
+    let lost = cuda_lost + sources.losses.count(pid, start_ns, end_ns);
+    let watched_ns = watched_ns(sources, pid, start_ns, end_ns);
+    Some(Stall { lost, watched_ns, proven: stall.proven && lost == 0 && watched_ns == stall.lost_ns, ..stall })
+}
+
+fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall> {
+    let durations = process.groups.get(open.call).map(|group| &group.durations);
+    let longest_ns = durations.map_or(0, |d| d.max_ns());
+    // Other threads may have gone on for a while: the process as a whole hangs since the last return.
+    let start_ns = open.start_ns.max(process.returned_ns);
+    let lost_ns = end_ns - start_ns;
+    if lost_ns < STALL_NS || open.end_ns - open.start_ns < longest_ns.saturating_mul(STALL_FACTOR) {
+        return None;
+    }
+    Some(Stall {
+        start_ns,
+        lost_ns,
+        call: open.call,
+        in_call: true,
+        usual_ns: durations.map_or(0, |d| d.median_ns()),
+        proven: false,
+        lost: 0,
+        watched_ns: 0,
+        bill: open.bill.scaled_to(lost_ns),
+    })
+}
+
+fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Option<Stall> {
+    process.startup.gaps_from_ns(true)?;
+    let start_ns = process.returned_ns;
+    let lost_ns = end_ns - start_ns;
+    if lost_ns < process.union.usual.max_ns().saturating_mul(STALL_FACTOR) {
+        return None;
+    }
+    Some(Stall {
+        start_ns,
+        lost_ns,
+        call: process.last_call?,
+        in_call: false,
+        usual_ns: process.union.usual.median_ns(),
+        proven: process.drain.is_drained(),
+        lost: 0,
+        watched_ns: 0,
+        // The thread that made the last call is the one that should make the next.
+        bill: path::bill(sources, process.last_thread, start_ns, end_ns),
+    })
+}

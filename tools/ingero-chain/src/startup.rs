@@ -1,0 +1,158 @@
+//! A process's cold start: calls whose time says nothing about its working rhythm.
+//!
+//! The first calls create the context and load code: milliseconds to seconds for what later takes
+//! microseconds. It isn't only the very first one: code is loaded kernel by kernel, and on a real trace the
+//! second launch took 3.06 s and allocations 12 to 15 took 0.26 to 0.76 s each. Cold is therefore
+//!
+//! - the first call of each group, the first launch of each kernel function, and whatever loads code;
+//! - before the process has its rhythm (two synchronising calls after its first launch, or 256 launches):
+//!   allocations and frees of 5 ms and more, and other calls of 100 ms and more, unless the call mainly
+//!   waited for a CPU, or waits for the GPU by its nature, or copies, which may take long at any time.
+//!
+//! Gaps count from the end of the first launch that isn't the process's very first and returns within a
+//! millisecond. A process that never launches anything counts from the end of its second call.
+
+use std::collections::HashSet;
+
+use crate::ops::Class;
+
+/// Launches after which a process has its rhythm at the latest.
+const RHYTHM_LAUNCHES: u64 = 256;
+/// Synchronising calls after the first launch that make a rhythm.
+const RHYTHM_SYNCS: u64 = 2;
+/// Before the rhythm: an allocation or free so long is cold.
+const COLD_ALLOC_NS: u64 = 5_000_000;
+/// Before the rhythm: another call so long is cold.
+const COLD_CALL_NS: u64 = 100_000_000;
+/// A launch so short loaded nothing.
+const WARM_LAUNCH_NS: u64 = 1_000_000;
+/// Kernel functions that are told apart.
+const MAX_FUNCS: usize = 65_536;
+
+/// How far a process is with warming up.
+#[derive(Debug, Default)]
+pub struct Startup {
+    launches: u64,
+    syncs_after_launch: u64,
+    calls: u64,
+    funcs: HashSet<Box<str>>,
+    first_warm_launch_end_ns: Option<u64>,
+    second_call_end_ns: Option<u64>,
+    /// Calls that were cold, and their time in nanoseconds.
+    pub cold: (u64, u64),
+}
+
+impl Startup {
+    /// Takes note of a call and says whether it is cold. `mostly_waiting` says whether it mainly waited for a CPU.
+    pub fn is_cold(
+        &mut self,
+        class: Class,
+        func: Option<&str>,
+        first_of_group: bool,
+        end_ns: u64,
+        dur_ns: u64,
+        mostly_waiting: impl FnOnce() -> bool,
+    ) -> bool {
+        let mut cold = first_of_group || class == Class::Load;
+        if class == Class::Launch
+            && let Some(func) = func
+            && !self.funcs.contains(func)
+        {
+            if self.funcs.len() < MAX_FUNCS {
+                self.funcs.insert(func.into());
+            }
+            cold = true;
+        }
+        cold |= !self.has_rhythm() && is_cold_before_rhythm(class, dur_ns) && !mostly_waiting();
+        self.note(class, end_ns, dur_ns);
+        if cold {
+            self.cold.0 += 1;
+            self.cold.1 += dur_ns;
+        }
+        cold
+    }
+
+    /// From when on gaps count; `None` while that isn't known. `at_end`: no more calls will come.
+    pub fn gaps_from_ns(&self, at_end: bool) -> Option<u64> {
+        const COPIES_ONLY: u64 = 1024;
+        let never_launches = self.launches == 0 && (at_end || self.calls > COPIES_ONLY);
+        self.first_warm_launch_end_ns.or(if never_launches { self.second_call_end_ns } else { None })
+    }
+
+    fn has_rhythm(&self) -> bool {
+        self.launches >= RHYTHM_LAUNCHES || self.syncs_after_launch >= RHYTHM_SYNCS
+    }
+
+    fn note(&mut self, class: Class, end_ns: u64, dur_ns: u64) {
+        self.calls += 1;
+        if self.calls == 2 {
+            self.second_call_end_ns = Some(end_ns);
+        }
+        match class {
+            Class::Launch | Class::Collective => {
+                self.launches += 1;
+                if self.launches > 1 && dur_ns < WARM_LAUNCH_NS && self.first_warm_launch_end_ns.is_none() {
+                    self.first_warm_launch_end_ns = Some(end_ns);
+                }
+            }
+            Class::Sync if self.launches > 0 => self.syncs_after_launch += 1,
+            _ => {}
+        }
+    }
+}
+
+fn is_cold_before_rhythm(class: Class, dur_ns: u64) -> bool {
+    match class {
+        Class::Alloc | Class::Free => dur_ns >= COLD_ALLOC_NS,
+        Class::Sync | Class::SyncCopy | Class::Copy => false,
+        _ => dur_ns >= COLD_CALL_NS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn call(s: &mut Startup, class: Class, func: Option<&str>, first: bool, end_ns: u64, dur_ns: u64) -> bool {
+        s.is_cold(class, func, first, end_ns, dur_ns, || false)
+    }
+
+    #[test]
+    fn slow_second_launch_and_late_allocations_are_cold_until_the_rhythm() {
+        let mut s = Startup::default();
+        assert!(call(&mut s, Class::Launch, Some("0x1"), true, 10, MS));
+        assert!(call(&mut s, Class::Launch, Some("0x1"), false, 20, 3060 * MS));
+        assert!(call(&mut s, Class::Launch, Some("0x2"), false, 25, 10));
+        assert!(!call(&mut s, Class::Launch, Some("0x1"), false, 30, 6_000));
+        assert!(call(&mut s, Class::Alloc, None, false, 40, 260 * MS));
+        assert!(!call(&mut s, Class::Alloc, None, false, 40, 100_000));
+        assert!(!s.is_cold(Class::Launch, Some("0x1"), false, 40, 200 * MS, || true), "it waited for a CPU");
+        for end in [50, 60] {
+            call(&mut s, Class::Sync, None, false, end, MS);
+        }
+        assert!(!call(&mut s, Class::Alloc, None, false, 70, 260 * MS));
+        assert!(!call(&mut s, Class::Launch, Some("0x1"), false, 80, 200 * MS));
+    }
+
+    #[test]
+    fn gaps_count_from_the_first_warm_launch() {
+        let mut s = Startup::default();
+        call(&mut s, Class::Alloc, None, true, 5 * MS, 4 * MS);
+        call(&mut s, Class::Launch, Some("0x1"), true, 10 * MS, MS);
+        assert_eq!(s.gaps_from_ns(true), None);
+        call(&mut s, Class::Launch, Some("0x2"), false, 20 * MS, 9 * MS);
+        call(&mut s, Class::Launch, Some("0x1"), false, 21 * MS, MS / 100);
+        assert_eq!(s.gaps_from_ns(false), Some(21 * MS));
+    }
+
+    #[test]
+    fn a_process_that_only_copies_counts_from_its_second_call() {
+        let mut s = Startup::default();
+        for end in [10, 20, 30] {
+            call(&mut s, Class::Copy, None, end == 10, end, 5);
+        }
+        assert_eq!((s.gaps_from_ns(false), s.gaps_from_ns(true)), (None, Some(20)));
+    }
+}

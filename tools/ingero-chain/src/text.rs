@@ -1,0 +1,165 @@
+//! A report for people: the same numbers as the records, one block for each chain.
+
+use std::io::{self, Write};
+
+use ingero_common::text::{Nanos, Printable};
+
+use crate::chain::{Chain, Kind, ProcessReport, Report, Summary};
+use crate::words::pct;
+
+/// Colours of a terminal; all empty where none are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// Whether to colour.
+    pub colour: bool,
+}
+
+impl Style {
+    fn paint(self, text: &str, code: &str) -> String {
+        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Writes the whole report.
+pub fn write(out: &mut impl Write, report: &Report, per_process: bool, style: Style) -> io::Result<()> {
+    for one in &report.chains {
+        chain(out, one, style)?;
+    }
+    if per_process {
+        for one in &report.processes {
+            process(out, one)?;
+        }
+    }
+    summary(out, &report.summary, style)
+}
+
+fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
+    let tag = format!("[{}]", chain.severity.name().to_uppercase());
+    let colour = match chain.severity.name() {
+        "high" => "1;31",
+        "medium" => "1;33",
+        _ => "1",
+    };
+    writeln!(out, "{} {}", style.paint(&tag, colour), safe(&chain.summary))?;
+    writeln!(out, "       {}", numbers(chain))?;
+    for line in &chain.timeline {
+        writeln!(out, "       {:<6} | {}", line.layer, safe(&line.text))?;
+    }
+    for cause in &chain.causes {
+        let who: Vec<String> =
+            cause.who.iter().take(4).map(|w| format!("{} ({}) {}", safe(&w.comm), w.pid, Nanos(w.ns))).collect();
+        let name = cause.cause.name();
+        writeln!(out, "       {:>5} {name:<16} {:>8}  {}", pct(cause.share), Nanos(cause.ns).to_string(), who.join(", "))?;
+    }
+    if chain.unexplained_ns > 0 {
+        let share = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
+        writeln!(out, "       {:>5} {:<16} {:>8}", pct(share), "unexplained", Nanos(chain.unexplained_ns).to_string())?;
+    }
+    for advice in &chain.advice {
+        writeln!(out, "       try: {}", safe(&advice.text))?;
+        writeln!(out, "            because {}", safe(&advice.because))?;
+    }
+    writeln!(out, "       id {}", safe(&chain.id))?;
+    writeln!(out)
+}
+
+/// The one line of numbers.
+fn numbers(chain: &Chain) -> String {
+    let mut parts = Vec::new();
+    if let Some(p99_ns) = chain.p99_ns {
+        parts.push(format!("p99 {}", Nanos(p99_ns)));
+    }
+    parts.push(format!("longest {}", Nanos(chain.max_ns)));
+    if let Some(ratio) = chain.ratio.0 {
+        parts.push(format!("{ratio:.1}x the usual"));
+    }
+    parts.push(format!("p50 {}", Nanos(chain.p50_ns)));
+    parts.push(format!("lost {} = {}", Nanos(chain.lost_ns), pct(chain.lost_share)));
+    if let Some(proven) = chain.proven {
+        parts.push(match (proven, chain.op) {
+            (true, _) => "proven idle".into(),
+            (false, Kind::Gap) if chain.proven_ns.unwrap_or(0) > 0 => {
+                format!("upper bound, {} proven idle", Nanos(chain.proven_ns.unwrap_or(0)))
+            }
+            _ => "upper bound: the GPU may have had work left".into(),
+        });
+    }
+    if let Some(period) = chain.period {
+        parts.push(format!("every {} ({} calls)", Nanos(period.ns), period.every));
+    }
+    if chain.evidence.lost > 0 {
+        parts.push(format!("{} records lost there", chain.evidence.lost));
+    }
+    parts.join(" | ")
+}
+
+fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
+    let parent = process.parent.map(|p| format!(", child of {p}")).unwrap_or_default();
+    writeln!(out, "{} ({}): {}{parent}, observed {}", safe(&process.comm), process.pid, process.role, Nanos(process.dur_ns))?;
+    if let Some(share) = process.between_calls_share {
+        writeln!(out, "       between calls {} of the time", pct(share))?;
+    }
+    for call in &process.calls {
+        let name = match &call.dir {
+            Some(dir) => format!("{} {dir}", call.op),
+            None => call.op.clone(),
+        };
+        let p99 = call.p99_ns.map(|ns| format!(", p99 {}", Nanos(ns))).unwrap_or_default();
+        let (avg, p50, max) = (Nanos(call.avg_ns), Nanos(call.p50_ns), Nanos(call.max_ns));
+        writeln!(out, "       {:<32} {:>9} x  avg {avg}, p50 {p50}{p99}, max {max}", safe(&name), call.n)?;
+    }
+    let s = &process.switches;
+    if s.voluntary + s.preempted > 0 {
+        let (avg, max, runq) = (Nanos(s.avg_off_ns), Nanos(s.max_off_ns), Nanos(s.runq_ns));
+        writeln!(
+            out,
+            "       off the CPU {} times by itself, {} preempted: avg {avg}, worst {max}; waited for a CPU {runq}",
+            s.voluntary, s.preempted
+        )?;
+    }
+    if process.pages > 0 {
+        writeln!(out, "       {} pages allocated", process.pages)?;
+    }
+    writeln!(out)
+}
+
+fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<()> {
+    let counts = summary.chains;
+    let found = match counts.high + counts.medium + counts.low {
+        0 => "nothing found".to_owned(),
+        _ => format!("{} high, {} medium, {} low", counts.high, counts.medium, counts.low),
+    };
+    writeln!(
+        out,
+        "{} in {}: {} records, {} calls of {} processes",
+        style.paint(&found, "1"),
+        Nanos(summary.dur_ns),
+        summary.records,
+        summary.calls,
+        summary.processes
+    )?;
+    if summary.cold.calls > 0 {
+        writeln!(out, "cold start: {} in {} calls, counted nowhere", Nanos(summary.cold.ns), summary.cold.calls)?;
+    }
+    if summary.lost + summary.late + summary.bad_lines > 0 {
+        writeln!(
+            out,
+            "not complete: {} records lost, {} late, {} bad lines; {} not judged",
+            summary.lost,
+            summary.late,
+            summary.bad_lines,
+            Nanos(summary.not_judged_ns)
+        )?;
+    }
+    if counts.high + counts.medium + counts.low == 0 {
+        writeln!(out, "looked for:")?;
+        for line in &summary.checked {
+            writeln!(out, "  {line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn safe(text: &str) -> Printable<'_> {
+    Printable(text.as_bytes())
+}

@@ -1,0 +1,283 @@
+//! A chain in words: its summary, its timeline, what to try. Made from its numbers and nothing else.
+//!
+//! A cause with less than a tenth of the lost time is not named as one. Advice names what in the records led
+//! to it, and there is none where the records don't say why.
+
+use ingero_common::text::{Bytes, Nanos};
+
+use crate::cause::{Cause, CauseLine};
+use crate::chain::{Advice, Chain, Kind, TimelineLine};
+use crate::evidence::Samples;
+use crate::ops::Class;
+
+/// A cause with a smaller share isn't named.
+pub const NAMED_SHARE: f64 = 0.10;
+
+/// Fills in the words.
+pub fn tell(chain: &mut Chain, samples: &Samples) {
+    let machine = Machine::over(samples, chain.mono_ns, chain.mono_ns + chain.dur_ns);
+    chain.summary = summary(chain);
+    chain.timeline = timeline(chain, &machine);
+    chain.advice = advice(chain, &machine);
+}
+
+/// What the samples say about the machine meanwhile.
+#[derive(Debug, Default)]
+struct Machine {
+    samples: usize,
+    cpu_pct: f64,
+    cpu_max_pct: f64,
+    steal_pct: f64,
+    swap_grew_bytes: u64,
+}
+
+impl Machine {
+    fn over(samples: &Samples, from_ns: u64, to_ns: u64) -> Self {
+        let mut machine = Self::default();
+        let mut swap: Option<(u64, u64)> = None;
+        for sample in samples.over(from_ns, to_ns) {
+            machine.samples += 1;
+            machine.cpu_pct += sample.cpu_pct.unwrap_or(0.0);
+            machine.cpu_max_pct = machine.cpu_max_pct.max(sample.cpu_max_pct.unwrap_or(0.0));
+            machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
+            if let Some(used) = sample.swap_used_bytes {
+                swap = Some((swap.map_or(used, |(first, _)| first), used));
+            }
+        }
+        machine.cpu_pct /= machine.samples.max(1) as f64;
+        machine.swap_grew_bytes = swap.map_or(0, |(first, last)| last.saturating_sub(first));
+        machine
+    }
+}
+
+/// The causes that are large enough to be named.
+fn named(chain: &Chain) -> impl Iterator<Item = &CauseLine> {
+    chain.causes.iter().filter(|line| line.share >= NAMED_SHARE)
+}
+
+fn summary(chain: &Chain) -> String {
+    let lost = Nanos(chain.lost_ns);
+    let percent = pct(chain.lost_share);
+    let call = call(chain);
+    let head = match chain.op {
+        Kind::Gap => {
+            let bound = if chain.proven == Some(true) { "the GPU waited" } else { "the GPU waited at most" };
+            let times = if chain.n == 1 { "once".to_owned() } else { format!("{} times", chain.n) };
+            format!("{bound} {lost} ({percent} of the time), {times}, for {} to make the next {call}", name(chain))
+        }
+        Kind::SlowCall if gpu_at_work(chain) => format!(
+            "{call} took {lost} more than usual in {} calls ({percent} of the time), mostly waiting for the GPU, which was at work",
+            chain.n
+        ),
+        Kind::SlowCall => format!("{call} took {lost} more than usual in {} calls ({percent} of the time)", chain.n),
+        Kind::Stall if chain.proven.is_none() => format!("{call} of {} has not returned for {lost}", name(chain)),
+        Kind::Stall => format!("{} has made no call for the last {lost}; the last one was {call}", name(chain)),
+        Kind::Drop => format!("{call} came less often than usual: {lost} ({percent} of the time) is missing"),
+    };
+    let causes: Vec<String> = named(chain).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
+    let mut text = head;
+    if causes.is_empty() {
+        text.push_str(match chain.evidence.watched_share {
+            s if s < 0.5 => "; why is not known: the scheduler tracer did not watch",
+            _ => "; the records do not say why",
+        });
+    } else {
+        text.push_str(": ");
+        text.push_str(&causes.join(", "));
+    }
+    let unexplained = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
+    if unexplained >= NAMED_SHARE && !causes.is_empty() {
+        text.push_str(&format!("; {} unexplained", pct(unexplained)));
+    }
+    text
+}
+
+/// Whether the time in a slow synchronising call is mainly the GPU's.
+fn gpu_at_work(chain: &Chain) -> bool {
+    let class = Class::of(&chain.call_src, &chain.call);
+    let host = [Cause::CpuWait, Cause::Quota, Cause::IoWait].map(|cause| ns_of(chain, cause)).iter().sum::<u64>();
+    class.waits_for_gpu() && ns_of(chain, Cause::Blocked) > 0 && host < chain.lost_ns / 2
+}
+
+fn ns_of(chain: &Chain, cause: Cause) -> u64 {
+    chain.causes.iter().find(|line| line.cause == cause).map_or(0, |line| line.ns)
+}
+
+/// A cause as part of a sentence.
+fn phrase(line: &CauseLine) -> String {
+    let who = who(line);
+    match line.cause {
+        Cause::HostCpu => format!("on the CPU in its own code{}", in_thread(line)),
+        Cause::CpuWait if who.is_empty() => "waiting for a CPU".into(),
+        Cause::CpuWait => format!("waiting for a CPU that {who} had"),
+        Cause::Quota => "throttled by its CPU quota".into(),
+        Cause::IoWait => "waiting for a device (D)".into(),
+        Cause::Blocked => "asleep inside the call".into(),
+        Cause::DriverCpu => "on the CPU inside the call, beyond the usual".into(),
+        Cause::WorkerCpu => format!("waiting for {who}, which was computing"),
+        Cause::WorkerCpuWait if who.is_empty() => "waiting for a worker that waited for a CPU".into(),
+        Cause::WorkerCpuWait => format!("waiting for a worker that waited for a CPU that {who} had"),
+        Cause::WorkerQuota => format!("waiting for {who}, which was throttled by its CPU quota"),
+        Cause::WorkerIo => format!("waiting for {who}, which waited for a device (D)"),
+        Cause::Wait => format!("waiting for {who}"),
+        Cause::Sleep => "asleep, woken by no thread (a timer or an interrupt)".into(),
+        Cause::OffCpu => "off the CPU, in a state that is not on record".into(),
+        Cause::Steal => "possibly stolen by the hypervisor".into(),
+    }
+}
+
+/// The first two of those a cause points at, and how many more there are.
+fn who(line: &CauseLine) -> String {
+    let mut text = line.who.iter().take(2).map(|w| format!("{} ({})", w.comm, w.pid)).collect::<Vec<_>>().join(" and ");
+    if line.who.len() > 2 {
+        text.push_str(&format!(" and {} more", line.who.len() - 2));
+    }
+    text
+}
+
+fn in_thread(line: &CauseLine) -> String {
+    match line.who.first() {
+        Some(w) if !w.comm.is_empty() => format!(" ({})", w.comm),
+        _ => String::new(),
+    }
+}
+
+fn name(chain: &Chain) -> String {
+    if chain.comm.is_empty() { format!("process {}", chain.pid) } else { format!("{} ({})", chain.comm, chain.pid) }
+}
+
+fn call(chain: &Chain) -> String {
+    let mut text = chain.call.clone();
+    if let Some(dir) = &chain.dir {
+        text.push(' ');
+        text.push_str(dir);
+    }
+    if let Some([from, _]) = chain.bytes {
+        text.push_str(&format!(" of {} to {}", Bytes(from), Bytes(from.saturating_mul(2))));
+    }
+    text
+}
+
+fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
+    let mut lines = Vec::new();
+    if machine.samples > 0 {
+        let mut text = format!("CPUs {:.0} % busy, the busiest {:.0} %", machine.cpu_pct, machine.cpu_max_pct);
+        if machine.steal_pct >= 1.0 {
+            text.push_str(&format!(", up to {:.0} % stolen by the hypervisor", machine.steal_pct));
+        }
+        if machine.swap_grew_bytes > 0 {
+            text.push_str(&format!(", swap grew by {}", Bytes(machine.swap_grew_bytes)));
+        }
+        lines.push(TimelineLine { layer: "SYSTEM", text });
+    }
+    let mut host: Vec<String> =
+        named(chain).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
+    if chain.unexplained_ns as f64 >= chain.lost_ns as f64 * NAMED_SHARE {
+        host.push(format!("{} unexplained", Nanos(chain.unexplained_ns)));
+    }
+    if !host.is_empty() {
+        lines.push(TimelineLine { layer: "HOST", text: host.join("; ") });
+    }
+    let (p50, max) = (Nanos(chain.p50_ns), Nanos(chain.max_ns));
+    let text = match chain.op {
+        Kind::Gap => {
+            format!("{} gaps before {}, the longest {max}; usually {p50} between calls", chain.n, call(chain))
+        }
+        Kind::SlowCall => format!("{}: {} calls of up to {max}, usually {p50} (time of the call on the host)", call(chain), chain.n),
+        Kind::Stall => format!("{}: nothing returned for {}; usually {p50}", call(chain), Nanos(chain.lost_ns)),
+        Kind::Drop => format!("{}: {} intervals below the usual rate", call(chain), chain.n),
+    };
+    lines.push(TimelineLine { layer: "CUDA", text });
+    lines
+}
+
+fn advice(chain: &Chain, machine: &Machine) -> Vec<Advice> {
+    let mut all = Vec::new();
+    for line in named(chain) {
+        let took = format!("{} of {} lost", Nanos(line.ns), Nanos(chain.lost_ns));
+        if let Some((text, because)) = advice_for(chain, line, machine, &took) {
+            all.push(Advice { text, because });
+        }
+    }
+    if let Some(period) = chain.period
+        && !all.is_empty()
+    {
+        let text = format!("look for what {} does every {}", name(chain), Nanos(period.ns));
+        let because = format!("{} occurrences, one in {} calls, {} apart", chain.n, period.every, Nanos(period.ns));
+        all.push(Advice { text, because });
+    }
+    all
+}
+
+fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) -> Option<(String, String)> {
+    let who = who(line);
+    let in_call = chain.op == Kind::SlowCall;
+    let busy = |because: String| match machine.samples {
+        0 => because,
+        _ => format!("{because}; CPUs {:.0} % busy", machine.cpu_pct),
+    };
+    let (text, because) = match line.cause {
+        Cause::HostCpu => (
+            "move this work off the thread that feeds the GPU (worker processes, prefetching), or make it cheaper; a profiler of the host code shows where it goes".to_owned(),
+            format!("the feeding thread{} was on a CPU for {took}, not waiting for anybody", in_thread(line)),
+        ),
+        Cause::CpuWait if who.is_empty() => (
+            "give the process more CPUs, or run less beside it".to_owned(),
+            busy(format!("it was runnable without a CPU for {took}")),
+        ),
+        Cause::CpuWait => (
+            format!("keep {who} off this process's CPUs (cpuset, taskset, nice, another host)"),
+            busy(format!("{who} had the CPU for {took}")),
+        ),
+        Cause::Quota | Cause::WorkerQuota => (
+            "raise the CPU limit of the container or cgroup (cpu.max), or run fewer threads in it".to_owned(),
+            busy(format!("runnable and throttled, {took}, while a CPU was free")),
+        ),
+        Cause::IoWait | Cause::WorkerIo if machine.swap_grew_bytes > 0 => (
+            "free memory or use less of it: the machine swaps".to_owned(),
+            format!("waiting in D for {took} while swap grew by {}", Bytes(machine.swap_grew_bytes)),
+        ),
+        Cause::IoWait => (
+            "read ahead or from faster storage; keep the data in memory if it fits".to_owned(),
+            format!("the thread waited in D for {took}"),
+        ),
+        Cause::WorkerIo => (
+            "more workers that read ahead, faster storage, or the data in memory".to_owned(),
+            format!("{who} waited in D for {took}"),
+        ),
+        Cause::WorkerCpu => (
+            "more workers or prefetching if CPUs are free, else cheaper work for each item".to_owned(),
+            busy(format!("{who} was computing for {took} while the GPU's process waited for it")),
+        ),
+        Cause::WorkerCpuWait => (
+            "fewer workers or threads, or more CPUs".to_owned(),
+            busy(format!("workers were runnable without a CPU for {took}{}", had_by(&who))),
+        ),
+        Cause::Wait => (
+            format!("watch {} as well (ingero-sched --pid) to see what it does", line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid))),
+            format!("the process waited for it for {took}, and nothing more is on record"),
+        ),
+        Cause::DriverCpu if in_call && !Class::of(&chain.call_src, &chain.call).waits_for_gpu() => (
+            "look for what makes the driver work in this call (pageable memory, first touches, lazy loading, a full queue)".to_owned(),
+            format!("on the CPU inside the call, beyond the usual, for {took}"),
+        ),
+        Cause::Steal => (
+            "ask for dedicated CPUs of the hypervisor".to_owned(),
+            format!("up to {:.0} % of CPU time was stolen", machine.steal_pct),
+        ),
+        _ => return None,
+    };
+    Some((text, because))
+}
+
+fn had_by(who: &str) -> String {
+    if who.is_empty() { String::new() } else { format!("; {who} had it") }
+}
+
+/// A share in percent.
+pub fn pct(share: f64) -> String {
+    match share * 100.0 {
+        p if p < 1.0 => format!("{p:.1} %"),
+        p => format!("{p:.0} %"),
+    }
+}

@@ -1,0 +1,440 @@
+//! Processes, threads, their lives, and each thread's times off the CPU.
+//!
+//! A pid or tid means one process or thread only within one *life*: from its fork or creation to its exit.
+//! Everything is looked up by number *and* instant, so that a reused pid inherits nothing. An off-CPU
+//! interval never crosses the bounds of its thread's life; one that does is stale and belongs to nobody:
+//!
+//! ```text
+//!   pid 100   [ first life ]exit            fork[ second life …
+//!   record         |------------------------------|        100 ms to 3 s, of neither: dropped
+//! ```
+//!
+//! Off-CPU intervals are kept as long as a gap may need them (`forget_before`), and never more than
+//! [`MAX_OFFS`] of them: beyond, the oldest go, and what they covered is unknown from then on.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::names::{Name, Thread};
+
+/// 48 bytes each.
+pub const MAX_OFFS: usize = 400_000;
+/// Lives of threads that are remembered.
+const MAX_THREADS: usize = 100_000;
+/// Lives of processes that are remembered.
+const MAX_PROCESSES: usize = 50_000;
+/// Two CPUs may report a birth and what follows it in the wrong order, at most so far apart.
+const SKEW_NS: u64 = 1_000_000;
+
+/// How a thread left the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// `R`: preempted while runnable.
+    Runnable,
+    /// `S`, `I`, stopped, traced: asleep.
+    Asleep,
+    /// `D`: waiting in the kernel for a device.
+    Disk,
+    /// Not in the record.
+    Unknown,
+}
+
+impl State {
+    /// From the letter in a record.
+    pub fn of(letter: Option<&str>) -> Self {
+        match letter.and_then(|s| s.bytes().next()) {
+            Some(b'R') => State::Runnable,
+            Some(b'D') => State::Disk,
+            Some(b'?') | None => State::Unknown,
+            Some(_) => State::Asleep,
+        }
+    }
+}
+
+/// One time a thread was off the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Off {
+    /// When it left, CLOCK_MONOTONIC nanoseconds.
+    pub start_ns: u64,
+    /// From when on it was runnable again and waited for a CPU.
+    pub wake_ns: u64,
+    /// When it came back.
+    pub end_ns: u64,
+    /// Who woke it; pid 0 = nobody seen.
+    pub waker: Thread,
+    /// Who had the CPU while it was runnable; pid 0 = not known or idle.
+    pub had_cpu: Thread,
+    /// The state it left with.
+    pub state: State,
+    /// While it was runnable, the CPU that it last had or got next ran nobody.
+    pub cpu_was_free: bool,
+}
+
+/// How a thread or process came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// When.
+    pub at_ns: u64,
+    /// Who created it.
+    pub parent: Thread,
+}
+
+/// One life of a thread.
+#[derive(Debug)]
+pub struct ThreadLife {
+    /// Its process.
+    pub pid: u32,
+    /// Known when it was created under watch.
+    pub birth: Option<Birth>,
+    died_ns: Option<u64>,
+    seen_ns: u64,
+    /// Intervals that ended before this were dropped for want of room.
+    pub unknown_before_ns: u64,
+    offs: VecDeque<Off>,
+}
+
+impl ThreadLife {
+    fn new(pid: u32, birth: Option<Birth>, seen_ns: u64) -> Self {
+        Self { pid, birth, died_ns: None, seen_ns, unknown_before_ns: 0, offs: VecDeque::new() }
+    }
+
+    /// The off-CPU intervals that overlap [`from_ns`, `to_ns`], by start.
+    pub fn offs(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Off> {
+        let first = self.offs.partition_point(|o| o.end_ns <= from_ns);
+        self.offs.range(first..).take_while(move |o| o.start_ns < to_ns)
+    }
+
+    fn covers(&self, from_ns: u64, to_ns: u64) -> bool {
+        self.birth.is_none_or(|b| b.at_ns <= from_ns) && self.died_ns.is_none_or(|died| to_ns <= died)
+    }
+}
+
+/// Identifies one life of one process for the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LifeId(u32);
+
+/// One life of a process.
+#[derive(Debug)]
+pub struct ProcessLife {
+    /// Which.
+    pub id: LifeId,
+    /// TGID.
+    pub pid: u32,
+    /// Known when it was forked under watch.
+    pub birth: Option<Birth>,
+    /// When it was first seen.
+    pub seen_ns: u64,
+    /// When it ended.
+    pub died_ns: Option<u64>,
+    /// Since when the scheduler tracer watches it.
+    pub sched_watch_ns: Option<u64>,
+    /// Since when the CUDA tracer watches it.
+    pub cuda_watch_ns: Option<u64>,
+    /// Its main thread's name, seen last.
+    pub name: Name,
+    threads: Vec<u32>,
+}
+
+/// All lives that may still matter.
+#[derive(Debug, Default)]
+pub struct World {
+    threads: HashMap<u32, Vec<ThreadLife>>,
+    processes: HashMap<u32, Vec<ProcessLife>>,
+    thread_lives: usize,
+    process_lives: usize,
+    next_life: u32,
+    offs: usize,
+    forgotten_ns: u64,
+}
+
+impl World {
+    /// The life of process `pid` at `at_ns`; the one that was seen first where there is none, from then on.
+    pub fn process(&mut self, pid: u32, at_ns: u64) -> &mut ProcessLife {
+        if self.find_process(pid, at_ns).is_none() {
+            self.new_process(pid, None, at_ns);
+        }
+        let lives = self.processes.entry(pid).or_default();
+        let at = position_at(lives, at_ns).unwrap_or(lives.len() - 1);
+        &mut lives[at]
+    }
+
+    /// The life of process `pid` at `at_ns`, if one is known.
+    pub fn find_process(&self, pid: u32, at_ns: u64) -> Option<&ProcessLife> {
+        let lives = self.processes.get(&pid)?;
+        position_at(lives, at_ns).map(|at| &lives[at])
+    }
+
+    /// A life by its identity.
+    pub fn life(&self, pid: u32, id: LifeId) -> Option<&ProcessLife> {
+        self.processes.get(&pid)?.iter().find(|life| life.id == id)
+    }
+
+    /// Every process life that is remembered, by identity.
+    pub fn processes(&self) -> Vec<&ProcessLife> {
+        let mut all: Vec<_> = self.processes.values().flatten().collect();
+        all.sort_by_key(|life| life.id);
+        all
+    }
+
+    /// The life of thread `tid` of process `pid` at `at_ns`.
+    pub fn thread(&self, pid: u32, tid: u32, at_ns: u64) -> Option<&ThreadLife> {
+        self.threads.get(&tid)?.iter().rev().find(|life| life.pid == pid && life.covers(at_ns, at_ns))
+    }
+
+    /// Whether thread `tid` of process `pid` was seen to end, and not to begin again.
+    pub fn thread_is_dead(&self, pid: u32, tid: u32) -> bool {
+        let life = self.threads.get(&tid).and_then(|lives| lives.iter().rev().find(|life| life.pid == pid));
+        life.is_some_and(|life| life.died_ns.is_some())
+    }
+
+    /// A process was forked.
+    pub fn fork(&mut self, parent: Thread, child_pid: u32, at_ns: u64) {
+        let birth = Birth { at_ns, parent };
+        if let Some(life) = self.processes.get_mut(&child_pid).and_then(|lives| lives.last_mut())
+            && life.died_ns.is_none()
+        {
+            if life.birth.is_none() && life.seen_ns + SKEW_NS >= at_ns {
+                life.birth = Some(birth);
+                return self.create_thread(Thread { pid: child_pid, tid: child_pid, ..parent }, parent, at_ns);
+            }
+            // Its exit was lost: it must have ended by now.
+            self.exit_process(child_pid, at_ns);
+        }
+        self.new_process(child_pid, Some(birth), at_ns);
+        self.create_thread(Thread { pid: child_pid, tid: child_pid, name: parent.name }, parent, at_ns);
+    }
+
+    /// A thread was created.
+    pub fn create_thread(&mut self, child: Thread, parent: Thread, at_ns: u64) {
+        let birth = Birth { at_ns, parent };
+        if let Some(life) = self.threads.get_mut(&child.tid).and_then(|lives| lives.last_mut())
+            && life.died_ns.is_none()
+        {
+            if life.birth.is_none() && life.pid == child.pid && life.seen_ns + SKEW_NS >= at_ns {
+                life.birth = Some(birth);
+                return;
+            }
+            life.died_ns = Some(at_ns);
+        }
+        self.new_thread(child.tid, child.pid, Some(birth), at_ns);
+    }
+
+    /// A thread ended.
+    pub fn exit_thread(&mut self, tid: u32, at_ns: u64) {
+        if let Some(life) = self.threads.get_mut(&tid).and_then(|lives| lives.last_mut())
+            && life.died_ns.is_none()
+            && life.birth.is_none_or(|b| b.at_ns <= at_ns)
+        {
+            life.died_ns = Some(at_ns);
+        }
+    }
+
+    /// A process ended, and all its threads with it. Says which life that was.
+    pub fn exit_process(&mut self, pid: u32, at_ns: u64) -> Option<LifeId> {
+        let life = self.processes.get_mut(&pid)?.last_mut()?;
+        if life.died_ns.is_some() || life.birth.is_some_and(|b| b.at_ns > at_ns) {
+            return None;
+        }
+        life.died_ns = Some(at_ns);
+        let id = life.id;
+        for tid in std::mem::take(&mut life.threads) {
+            if self.threads.get(&tid).and_then(|lives| lives.last()).is_some_and(|life| life.pid == pid) {
+                self.exit_thread(tid, at_ns);
+            }
+        }
+        Some(id)
+    }
+
+    /// Takes note of a time off the CPU. False where it crosses the bounds of the thread's life.
+    pub fn add_off(&mut self, pid: u32, tid: u32, mut off: Off) -> bool {
+        let known = self.threads.get(&tid).is_some_and(|lives| lives.iter().any(|l| l.died_ns.is_none_or(|d| d > off.start_ns)));
+        if !known {
+            let after = self.threads.get(&tid).and_then(|lives| lives.last()).and_then(|l| l.died_ns);
+            if after.is_some_and(|died| died > off.start_ns) {
+                return false;
+            }
+            self.new_thread(tid, pid, None, off.start_ns);
+        }
+        let Some(lives) = self.threads.get_mut(&tid) else { return false };
+        let fits = |l: &ThreadLife| l.pid == pid && l.covers(off.start_ns.saturating_add(SKEW_NS), off.end_ns);
+        let Some(life) = lives.iter_mut().rev().find(|l| fits(l)) else { return false };
+        if let Some(birth) = life.birth {
+            off.start_ns = off.start_ns.max(birth.at_ns).min(off.end_ns);
+            off.wake_ns = off.wake_ns.max(off.start_ns);
+        }
+        life.seen_ns = life.seen_ns.max(off.end_ns);
+        let at = life.offs.iter().rposition(|o| o.start_ns <= off.start_ns).map_or(0, |before| before + 1);
+        life.offs.insert(at, off);
+        self.offs += 1;
+        true
+    }
+
+    /// How many off-CPU intervals are kept.
+    pub fn off_count(&self) -> usize {
+        self.offs
+    }
+
+    /// Before this instant nothing more is asked: drops what ended by then. If more than [`MAX_OFFS`] are
+    /// left, drops the older ones too, and takes note of what isn't known any more.
+    pub fn forget_before(&mut self, horizon_ns: u64, now_ns: u64) {
+        self.drop_offs(horizon_ns, false);
+        let mut cut_ns = horizon_ns.max(self.oldest_off_end_ns());
+        while self.offs > MAX_OFFS / 4 * 3 && cut_ns < now_ns {
+            cut_ns += (now_ns - cut_ns).div_ceil(2);
+            self.drop_offs(cut_ns, true);
+        }
+        self.forgotten_ns = self.forgotten_ns.max(horizon_ns);
+        if self.thread_lives > MAX_THREADS / 2 {
+            let keep = |l: &ThreadLife| l.died_ns.is_none_or(|d| d >= horizon_ns) && (!l.offs.is_empty() || l.died_ns.is_none());
+            self.retain_threads(keep);
+            if self.thread_lives > MAX_THREADS {
+                self.retain_threads(|l| !l.offs.is_empty());
+            }
+        }
+    }
+
+    fn retain_threads(&mut self, keep: impl Fn(&ThreadLife) -> bool) {
+        let mut left = 0;
+        self.threads.retain(|_, lives| {
+            lives.retain(&keep);
+            left += lives.len();
+            !lives.is_empty()
+        });
+        self.thread_lives = left;
+        self.offs = self.threads.values().flatten().map(|l| l.offs.len()).sum();
+    }
+
+    fn oldest_off_end_ns(&self) -> u64 {
+        self.threads.values().flatten().filter_map(|l| l.offs.front()).map(|o| o.end_ns).min().unwrap_or(u64::MAX)
+    }
+
+    fn drop_offs(&mut self, before_ns: u64, needed: bool) {
+        for life in self.threads.values_mut().flatten() {
+            let gone = life.offs.partition_point(|o| o.end_ns <= before_ns);
+            if gone == 0 {
+                continue;
+            }
+            if needed {
+                life.unknown_before_ns = life.unknown_before_ns.max(before_ns);
+            }
+            life.offs.drain(..gone);
+            self.offs -= gone;
+            if life.offs.capacity() > 64 && life.offs.len() < life.offs.capacity() / 4 {
+                life.offs.shrink_to(life.offs.len() * 2);
+            }
+        }
+    }
+
+    fn new_thread(&mut self, tid: u32, pid: u32, birth: Option<Birth>, seen_ns: u64) {
+        self.thread_lives += 1;
+        self.threads.entry(tid).or_default().push(ThreadLife::new(pid, birth, seen_ns));
+        let process = self.process(pid, seen_ns);
+        if process.died_ns.is_none() && process.threads.len() < MAX_THREADS {
+            process.threads.push(tid);
+        }
+    }
+
+    fn new_process(&mut self, pid: u32, birth: Option<Birth>, seen_ns: u64) {
+        let id = LifeId(self.next_life);
+        self.next_life += 1;
+        self.process_lives += 1;
+        let life = ProcessLife {
+            id,
+            pid,
+            birth,
+            seen_ns,
+            died_ns: None,
+            sched_watch_ns: None,
+            cuda_watch_ns: None,
+            name: Name::default(),
+            threads: Vec::new(),
+        };
+        self.processes.entry(pid).or_default().push(life);
+        if self.process_lives > MAX_PROCESSES {
+            let forgotten_ns = self.forgotten_ns;
+            let mut left = 0;
+            self.processes.retain(|&p, lives| {
+                lives.retain(|l| l.died_ns.is_none_or(|d| d >= forgotten_ns) || p == pid);
+                left += lives.len();
+                !lives.is_empty()
+            });
+            self.process_lives = left;
+        }
+    }
+}
+
+/// Which of a pid's lives holds at an instant: the last that began by then, unless it has ended before.
+fn position_at(lives: &[ProcessLife], at_ns: u64) -> Option<usize> {
+    let at = lives.iter().rposition(|l| match l.birth {
+        Some(birth) => birth.at_ns <= at_ns,
+        None => true,
+    })?;
+    let older_death = at.checked_sub(1).and_then(|before| lives[before].died_ns);
+    match (lives[at].birth, older_death) {
+        // First seen without a birth, after another life: what ended before that one's death is its.
+        (None, Some(died)) if at_ns <= died => Some(at - 1),
+        _ => lives[at].died_ns.is_none_or(|died| at_ns <= died).then_some(at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(pid: u32, tid: u32) -> Thread {
+        Thread { pid, tid, name: Name::default() }
+    }
+
+    fn off(start_ns: u64, end_ns: u64) -> Off {
+        Off {
+            start_ns,
+            wake_ns: end_ns,
+            end_ns,
+            waker: Thread::default(),
+            had_cpu: Thread::default(),
+            state: State::Asleep,
+            cpu_was_free: false,
+        }
+    }
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_reused_pid_inherits_nothing() {
+        let mut world = World::default();
+        let first = world.process(100, 1000 * MS).id;
+        assert!(world.add_off(100, 100, off(1100 * MS, 1200 * MS)));
+        assert_eq!(world.exit_process(100, 2000 * MS), Some(first));
+        world.fork(thread(1, 1), 100, 5000 * MS);
+        assert!(!world.add_off(100, 100, off(1900 * MS, 5150 * MS)));
+        assert!(world.add_off(100, 100, off(5001 * MS, 5100 * MS)));
+        assert!(world.add_off(100, 100, off(1900 * MS, 1950 * MS)), "late, but of the first life");
+        assert_eq!(world.process(100, 1500 * MS).id, first);
+        assert_eq!(world.find_process(100, 3000 * MS).map(|l| l.id), None);
+        assert_ne!(world.process(100, 5500 * MS).id, first);
+        assert_eq!(world.thread(100, 100, 5050 * MS).unwrap().offs(0, u64::MAX).count(), 1);
+    }
+
+    #[test]
+    fn threads_end_with_their_process() {
+        let mut world = World::default();
+        world.process(7, MS);
+        world.create_thread(thread(7, 8), thread(7, 7), 2 * MS);
+        world.exit_process(7, 9 * MS);
+        assert!(world.thread(7, 8, 8 * MS).is_some() && world.thread_is_dead(7, 8));
+        assert!(world.thread(7, 8, 10 * MS).is_none());
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_dropped_is_known_to_be_unknown() {
+        let mut world = World::default();
+        let n = MAX_OFFS as u64 + 1;
+        for i in 0..n {
+            world.add_off(7, 7, off(i * 10, i * 10 + 5));
+        }
+        world.forget_before(50, n * 10);
+        assert!(world.off_count() <= MAX_OFFS / 4 * 3);
+        let life = world.thread(7, 7, n * 10).unwrap();
+        assert!(life.unknown_before_ns > 50);
+        assert!(life.offs(0, u64::MAX).all(|o| o.end_ns > life.unknown_before_ns));
+    }
+}
