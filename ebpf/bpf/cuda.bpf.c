@@ -38,6 +38,11 @@ volatile const bool filter_tgids = false;
 /* Whether children of processes in `tgids` are added to it. */
 volatile const bool follow_children = false;
 
+/* How long a thread waits at most for its new libraries to be probed. */
+volatile const __u64 link_wait_ns = 250000000;
+/* Waits that were in vain so far. User space is stuck then, and after a few of them nobody waits any more. */
+__u32 vain_waits = 0;
+#define MAX_VAIN_WAITS 4
 /* Whether processes under seccomp get no return probe: on some kernels it could kill them. */
 volatile const bool spare_seccomp = false;
 
@@ -69,6 +74,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u8);
 } tgids SEC(".maps");
+
+/* Threads that wait at `cuda_linked`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} linking SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -507,17 +520,64 @@ int cuda_return(struct pt_regs *ctx)
 	return leave(ctx);
 }
 
-static __always_inline void tell(enum record_kind kind, __u32 pid, __u32 parent_pid)
+/*
+ * Only hints for the search for libraries: a lost one costs a scan interval, so it is not counted. Returns whether it was
+ * told.
+ */
+static __always_inline bool tell(enum record_kind kind, __u32 pid, __u32 other)
 {
 	struct process_record record = {
 		.kind = kind,
 		.pid = pid,
-		.parent_pid = parent_pid,
+		.parent_pid = other,
 		.at_ns = bpf_ktime_get_ns(),
 	};
 
-	/* Only hints for the search for libraries: a lost one costs a scan interval, so it is not counted. */
-	bpf_ringbuf_output(&events, &record, sizeof(record), BPF_RB_FORCE_WAKEUP);
+	return bpf_ringbuf_output(&events, &record, sizeof(record), BPF_RB_FORCE_WAKEUP) == 0;
+}
+
+struct wait_for_word {
+	__u32 tid;
+	__u64 until_ns;
+};
+
+/* One look whether user space has taken the thread off `linking`; 1 ends the wait. */
+static long still_waiting(__u32 unused, struct wait_for_word *wait)
+{
+	__u32 tid = wait->tid;
+
+	return !bpf_map_lookup_elem(&linking, &tid) || bpf_ktime_get_ns() > wait->until_ns;
+}
+
+/*
+ * At `_dl_debug_state`, which the dynamic linker calls for debuggers when it has mapped libraries and none of their code
+ * has run yet. A thread of a command that we have started waits here until user space has probed what is new, so that not
+ * even the first call is missed:
+ *
+ *     dlopen("libcudart.so.12")        maps it
+ *       _dl_debug_state                tells user space, and waits        user space: finds libcudart in the process's
+ *                                                                         maps, attaches, takes the thread off `linking`
+ *                                      goes on
+ *     cudaMalloc()                     is seen
+ *
+ * The wait is a busy one, since a program cannot sleep, and bounded: whatever becomes of user space, the thread goes on.
+ * The program is a sleepable one because those keep no RCU readers waiting, and attaching needs RCU to move on.
+ */
+SEC("uprobe.s")
+int cuda_linked(struct pt_regs *ctx)
+{
+	__u64 id = bpf_get_current_pid_tgid();
+	__u32 tgid = id >> 32, tid = id;
+	__u8 one = 1;
+	struct wait_for_word wait = { .tid = tid, .until_ns = bpf_ktime_get_ns() + link_wait_ns };
+
+	if (!bpf_map_lookup_elem(&tgids, &tgid) || bpf_map_update_elem(&linking, &tid, &one, BPF_ANY))
+		return 0;
+	if (tell(RECORD_LINKED, tgid, tid) && vain_waits < MAX_VAIN_WAITS)
+		bpf_loop(1 << 23, still_waiting, &wait, 0);
+	if (bpf_map_delete_elem(&linking, &tid) == 0)
+		__sync_fetch_and_add(&vain_waits, 1);
+	return 0;
 }
 
 SEC("tp_btf/sched_process_fork")

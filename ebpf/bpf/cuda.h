@@ -27,6 +27,8 @@ enum record_kind {
 	RECORD_FORK = 2,
 	RECORD_EXEC = 3,
 	RECORD_EXIT = 4,
+	/* A watched process has mapped or unmapped libraries; `parent_pid` is the thread that waits for a word of ours. */
+	RECORD_LINKED = 5,
 };
 
 enum call_flags {

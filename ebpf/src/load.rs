@@ -64,8 +64,8 @@ pub enum StartError {
     BadBtf(String),
     /// tracefs is needed (kernels before 6.6) and is not mounted.
     #[error(
-        "tracefs is not mounted, and this kernel has no uprobe_multi (6.6 or newer); mount it: mount -t tracefs tracefs \
-         /sys/kernel/tracing"
+        "tracefs is not mounted, and the tracefs probes need it (Linux 6.6 has better ones); mount it: mount -t tracefs \
+         tracefs /sys/kernel/tracing"
     )]
     NoTracefs,
     /// The tier that was asked for does not exist here.

@@ -4,10 +4,12 @@ pub mod record;
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
-use aya::programs::{BtfTracePoint, Iter};
+use aya::programs::uprobe::{UProbeAttachLocation, UProbeLink, UProbeScope};
+use aya::programs::{BtfTracePoint, Iter, UProbe};
 
 use crate::attach::{AttachError, Attacher, Attachment, Mode, Point, ProgramNames};
 use crate::load::{Kernel, StartError};
@@ -113,6 +115,8 @@ pub struct Tracer {
     ring: Ring,
     symbols: Array<MapData, [u8; 8]>,
     tgids: HashMap<MapData, u32, u8>,
+    linking: HashMap<MapData, u32, u8>,
+    linker_hooks: Vec<UProbeLink>,
     counters: PerCpuArray<MapData, [u64; 5]>,
     lost_since: Array<MapData, u64>,
 }
@@ -154,11 +158,13 @@ impl Tracer {
         }
         let symbols = take(&mut ebpf, "symbols", Array::try_from)?;
         let tgids = take(&mut ebpf, "tgids", HashMap::try_from)?;
+        let linking = take(&mut ebpf, "linking", HashMap::try_from)?;
         let counters = take(&mut ebpf, "counters", PerCpuArray::try_from)?;
         let lost_since = take(&mut ebpf, "lost_since", Array::try_from)?;
         load_iterator(kernel, &mut ebpf)?;
         let ring = Ring::take(&mut ebpf, "events")?;
-        let mut tracer = Self { ebpf, attacher, ring, symbols, tgids, counters, lost_since };
+        let mut tracer =
+            Self { ebpf, attacher, ring, symbols, tgids, linking, linker_hooks: Vec::new(), counters, lost_since };
         tracer.take_lost_since().map_err(|e| StartError::refused("map lost_since", &e))?;
         Ok(tracer)
     }
@@ -230,6 +236,41 @@ impl Tracer {
         }
         // Zero is what the map is created with.
         Ok((since != NOTHING && since != 0).then_some(since))
+    }
+
+    /// Makes watched processes wait, when their dynamic linker has mapped libraries, until [`Tracer::resume`] is called for
+    /// the thread that a [`record::Record::Linked`] names, or 250 ms have passed. For processes that we have
+    /// started ourselves.
+    ///
+    /// `linker` is the dynamic linker's file, `offset` that of its function `_dl_debug_state`, bytes.
+    ///
+    /// # Errors
+    /// Before Linux 6.1, which has no programs that may be used so; and the kernel's words on the file.
+    pub fn hook_linker(&mut self, linker: &Path, offset: u64) -> io::Result<()> {
+        let program: &mut UProbe = self
+            .ebpf
+            .program_mut("cuda_linked")
+            .ok_or(io::ErrorKind::NotFound)?
+            .try_into()
+            .map_err(io::Error::other)?;
+        if self.linker_hooks.is_empty() {
+            program.load().map_err(io::Error::other)?;
+        }
+        let at = UProbeAttachLocation::AbsoluteOffset(offset);
+        let id = program.attach(at, linker, UProbeScope::AllProcesses).map_err(io::Error::other)?;
+        self.linker_hooks.push(program.take_link(id).map_err(io::Error::other)?);
+        Ok(())
+    }
+
+    /// Lets a thread go on that waits in its dynamic linker.
+    pub fn resume(&mut self, tid: u32) {
+        // It may have waited long enough already.
+        let _ = self.linking.remove(&tid);
+    }
+
+    /// Takes the hooks off the dynamic linker.
+    pub fn unhook_linker(&mut self) {
+        self.linker_hooks.clear();
     }
 
     /// Puts a record for each call that has not returned into the ring. To be called once, with everything detached.

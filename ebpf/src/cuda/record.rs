@@ -30,6 +30,13 @@ pub enum Record<'a> {
         /// The process.
         pid: u32,
     },
+    /// A watched process has mapped or unmapped libraries, see [`super::Tracer::hook_linker`].
+    Linked {
+        /// The process.
+        pid: u32,
+        /// Its thread that waits for [`super::Tracer::resume`].
+        tid: u32,
+    },
     /// A watched process has ended.
     Exit {
         /// The process.
@@ -133,6 +140,7 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
                 2 => Some(Record::Fork { pid, parent_pid: u32_at(bytes, 8)? }),
                 3 => Some(Record::Exec { pid }),
                 4 => Some(Record::Exit { pid }),
+                5 => Some(Record::Linked { pid, tid: u32_at(bytes, 8)? }),
                 _ => None,
             }
         }
@@ -235,6 +243,8 @@ mod tests {
         bytes[0] = 4;
         assert_eq!(parse(&bytes), Some(Record::Exit { pid: 7 }));
         bytes[0] = 5;
+        assert_eq!(parse(&bytes), Some(Record::Linked { pid: 7, tid: 6 }));
+        bytes[0] = 6;
         assert_eq!(parse(&bytes), None);
     }
 }

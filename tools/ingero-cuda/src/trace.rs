@@ -1,11 +1,14 @@
 //! The running tracer: records out of the ring, libraries into it, and the account of both.
 
 use std::collections::HashSet;
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
+use ingero_common::discover::elf::ElfFile;
 use ingero_common::discover::{FileId, Found, Library, Scanner, ldcache};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
@@ -67,6 +70,8 @@ pub struct Trace<'o> {
     /// A scan before the next regular one.
     early_scan: Option<Instant>,
     last_pid: u32,
+    /// Threads that wait in their dynamic linker for us.
+    waiting: Vec<u32>,
     detach_ns: u64,
 }
 
@@ -121,6 +126,7 @@ impl<'o> Trace<'o> {
             next_scan: Instant::now(),
             early_scan: None,
             last_pid: 0,
+            waiting: Vec::new(),
             detach_ns: 0,
         })
     }
@@ -173,6 +179,17 @@ impl<'o> Trace<'o> {
         Ok(())
     }
 
+    /// Makes the command's threads wait for us when they load libraries. Where that is not possible, libraries are found by
+    /// looking often, and the first calls may be missed.
+    fn hook_linkers(&mut self) {
+        for linker in linkers() {
+            let hooked = linker.1.and_then(|offset| self.tracer.hook_linker(linker.0, offset));
+            if let Err(error) = hooked {
+                self.log.detail(format!("{}: libraries are found by looking: {error}", linker.0.display()));
+            }
+        }
+    }
+
     /// Starts something whose process has to be traced from its first instruction on: the kernel side adds children of
     /// ours by itself meanwhile.
     ///
@@ -183,6 +200,7 @@ impl<'o> Trace<'o> {
         start: impl FnOnce() -> anyhow::Result<T>,
         pid: impl Fn(&T) -> u32,
     ) -> anyhow::Result<T> {
+        self.hook_linkers();
         let own = std::process::id();
         self.tracer.watch_process(own)?;
         let result = start();
@@ -219,7 +237,7 @@ impl<'o> Trace<'o> {
             if end.is_some_and(|end| now >= end) {
                 return Ok(Ended::Done);
             }
-            if now >= self.next_scan || self.early_scan.is_some_and(|at| now >= at) {
+            if !self.waiting.is_empty() || now >= self.next_scan || self.early_scan.is_some_and(|at| now >= at) {
                 self.scan()?;
             }
             if now >= next_check {
@@ -246,7 +264,7 @@ impl<'o> Trace<'o> {
 
     /// Writes what is in the ring, up to [`BATCH`] records; returns how many it was.
     fn drain(&mut self) -> anyhow::Result<usize> {
-        let Self { tracer, probes, processes, stream, early_scan, last_pid, .. } = self;
+        let Self { tracer, probes, processes, stream, early_scan, last_pid, waiting, .. } = self;
         let mut result = Ok(());
         let count = tracer.ring().drain(BATCH, |bytes| match parse(bytes) {
             Some(Record::Call(call)) => {
@@ -265,6 +283,10 @@ impl<'o> Trace<'o> {
             Some(Record::Exec { pid }) if processes.is_of_interest(pid) => {
                 early_scan.get_or_insert_with(|| Instant::now() + AFTER_EXEC);
             }
+            Some(Record::Linked { pid, tid }) => {
+                processes.note_call(pid);
+                waiting.push(tid);
+            }
             Some(Record::Exit { pid }) => processes.ended(pid),
             Some(Record::Exec { .. }) | None => {}
         });
@@ -280,6 +302,9 @@ impl<'o> Trace<'o> {
         for found in scan.appeared {
             let notes = self.probe(&found);
             self.announce(&found, notes)?;
+        }
+        for tid in self.waiting.drain(..) {
+            self.tracer.resume(tid);
         }
         // A machine with very many processes is looked at less often.
         self.next_scan = Instant::now() + self.scan_interval().max(started.elapsed() * SCAN_SHARE);
@@ -375,6 +400,7 @@ impl<'o> Trace<'o> {
     /// Detaches, and takes what has arrived until then. To be called in any case.
     pub fn detach(&mut self) {
         let started = Instant::now();
+        self.tracer.unhook_linker();
         self.probes.detach();
         self.detach_ns = elapsed_ns(started);
         self.log.detail(format!("detached in {}", Nanos(self.detach_ns)));
@@ -399,6 +425,20 @@ impl<'o> Trace<'o> {
         self.log.note(format!("{written} calls of {processes} processes written, {lost} lost"));
         Ok(())
     }
+}
+
+/// The dynamic linkers that programs of this machine name, each with the offset of the function that it calls when it has
+/// mapped libraries.
+fn linkers() -> Vec<(&'static Path, io::Result<u64>)> {
+    const LINKERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+    const HOOK: &[u8] = b"_dl_debug_state";
+    let offset = |path: &Path| {
+        let file = File::open(path)?;
+        let functions =
+            ElfFile::new(&file).and_then(|elf| elf.functions(|name| name == HOOK)).map_err(io::Error::other)?;
+        functions.list.first().map(|function| function.probe_offset).ok_or_else(|| io::ErrorKind::NotFound.into())
+    };
+    LINKERS.iter().map(Path::new).filter(|path| path.exists()).map(|path| (path, offset(path))).collect()
 }
 
 /// Libraries by the file they are in.
