@@ -35,7 +35,7 @@ pub(crate) struct Pages {
 impl Interval {
     pub(crate) fn new(start_ns: u64, end_ns: u64, switch: &Switch) -> Self {
         let runnable_ns = end_ns.saturating_sub(switch.runq_ns).max(start_ns);
-        Self { start_ns, end_ns, runnable_ns, state: switch.state, holder: switch.holder.clone() }
+        Self { start_ns, end_ns: end_ns.max(start_ns), runnable_ns, state: switch.state, holder: switch.holder.clone() }
     }
 }
 
@@ -46,6 +46,10 @@ pub(crate) struct Thread {
     pub(crate) life: Life,
     /// In order of their ends.
     intervals: VecDeque<Interval>,
+    /// Some interval began before one that ended before it: their starts are not in order.
+    overlapping: bool,
+    /// No interval is longer.
+    longest_ns: u64,
     /// In order of their ends.
     pages: VecDeque<Pages>,
     /// Something that ended here or before was dropped although a call may still cover it.
@@ -56,6 +60,10 @@ impl Thread {
     pub(crate) fn add_interval(&mut self, interval: Interval) {
         // Nearly always the last one.
         let at = back_position(&self.intervals, |i| i.end_ns <= interval.end_ns);
+        let before = at.checked_sub(1).and_then(|at| self.intervals.get(at));
+        self.overlapping |= before.is_some_and(|i| i.start_ns > interval.start_ns)
+            || self.intervals.get(at).is_some_and(|i| i.start_ns < interval.start_ns);
+        self.longest_ns = self.longest_ns.max(interval.end_ns - interval.start_ns);
         self.intervals.insert(at, interval);
     }
 
@@ -64,9 +72,18 @@ impl Thread {
         self.pages.insert(at, pages);
     }
 
-    /// The intervals that end after `from_ns`, in order of their ends.
-    pub(crate) fn intervals_after(&self, from_ns: u64) -> impl Iterator<Item = &Interval> {
-        self.intervals.range(self.intervals.partition_point(|i| i.end_ns <= from_ns)..)
+    /// The intervals that overlap [`start_ns`, `end_ns`], in order of their ends.
+    pub(crate) fn intervals_in(&self, start_ns: u64, end_ns: u64) -> impl Iterator<Item = &Interval> {
+        // A window's worth of intervals lies behind the call. A thread is off the CPU once at a time, so
+        // the first that begins after the call is the last to look at. Where records say otherwise, the
+        // first that would begin after the call even if it were the longest.
+        let begins_by_ns = move |i: &Interval| {
+            if self.overlapping { i.end_ns.saturating_sub(self.longest_ns) } else { i.start_ns }
+        };
+        self.intervals
+            .range(self.intervals.partition_point(|i| i.end_ns <= start_ns)..)
+            .take_while(move |i| begins_by_ns(i) < end_ns)
+            .filter(move |i| i.start_ns < end_ns)
     }
 
     /// The allocations that lie wholly inside [`start_ns`, `end_ns`].
@@ -83,6 +100,9 @@ impl Thread {
         }
         while self.pages.front().is_some_and(|p| p.end_ns < start_ns) {
             self.pages.pop_front();
+        }
+        if self.intervals.is_empty() {
+            (self.overlapping, self.longest_ns) = (false, 0);
         }
         before - self.len()
     }

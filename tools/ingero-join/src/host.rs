@@ -67,7 +67,7 @@ impl Host {
 
         let mut covered_ns = start_ns;
         let mut last_start_ns = None;
-        for interval in thread.intervals_after(start_ns) {
+        for interval in thread.intervals_in(start_ns, end_ns) {
             let (from_ns, to_ns) = (interval.start_ns.max(covered_ns), interval.end_ns.min(end_ns));
             if from_ns >= to_ns || !same_life(interval.start_ns) {
                 continue;
