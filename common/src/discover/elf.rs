@@ -190,7 +190,14 @@ impl<'f> ElfFile<'f> {
             return Ok(false);
         };
         let strings = tables.linked_strings(symtab)?;
-        self.search_file(strings.sh_offset(LE), strings.sh_size(LE), &[b"\0", name, b"\0"].concat())
+        // The linker stores a name inside a longer one that ends with it (`__cudaLaunchKernel`), so nothing can be said
+        // of the byte before it, and the symbols themselves have the last word.
+        if !self.search_file(strings.sh_offset(LE), strings.sh_size(LE), &[name, b"\0"].concat())? {
+            return Ok(false);
+        }
+        let mut found = false;
+        self.each_function(&tables, elf::SHT_SYMTAB, |symbol, _| found |= symbol == name)?;
+        Ok(found)
     }
 
     /// The name the library gives itself (`DT_SONAME`).
