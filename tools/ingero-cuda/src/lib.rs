@@ -18,7 +18,7 @@ pub mod symbols;
 pub mod trace;
 
 use ingero_common::discover::ProcFs;
-use ingero_common::exit::Exit;
+use ingero_common::exit::{self, Exit};
 use ingero_common::signal::Stop;
 
 pub use options::Options;
@@ -58,10 +58,14 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let ended = trace.run(|| command.as_mut().map_or(Ok(false), Running::has_ended));
     // Whatever happened: first the probes go, then anything is reported.
     trace.detach();
-    let result = ended.and_then(|ended| trace.finish().map(|()| ended));
+    let result = match ended.and_then(|ended| trace.finish().map(|()| ended)) {
+        Err(error) if exit::is_broken_pipe(&error) => Ok(Ended::Done),
+        other => other,
+    };
     drop(trace);
     let Some(mut command) = command else { return result.map(|_| Exit::Ok) };
-    if !matches!(result, Ok(Ended::Done)) {
+    // An output that fails, or a time that is over, is no reason to end somebody's work.
+    if matches!(result, Ok(Ended::Stopped)) {
         command.terminate();
     }
     let status = command.wait()?;

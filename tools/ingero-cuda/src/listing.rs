@@ -47,7 +47,7 @@ pub fn run(log: &Log) -> anyhow::Result<Exit> {
     if listings.is_empty() {
         log.note("no CUDA library found: none is installed in the usual places, and no process has one open");
     }
-    if scan.cost.denied > 0 {
+    if scan.cost.denied > 0 && !rustix::process::geteuid().is_root() {
         log.note(format!("{} processes of other users could not be looked at; run it with sudo", scan.cost.denied));
     }
     Ok(Exit::Ok)
