@@ -37,7 +37,8 @@ use super::procfs::{ProcFs, is_gone};
 use super::resolve::{peek, resolve};
 use super::{Library, Process};
 
-/// Time spent in one scan on processes of which nothing seems to have changed; one process at least.
+/// Time spent in one scan on processes of which nothing seems to have changed; one process at least. This is the default
+/// of [`Scanner::sweep_for`].
 pub const SWEEP_BUDGET: Duration = Duration::from_micros(500);
 
 /// Files remembered before the memory is emptied and built anew.
@@ -90,9 +91,10 @@ pub struct ScanCost {
 }
 
 /// Finds new process-library pairs; keeps what it has seen.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scanner {
     proc: ProcFs,
+    sweep_budget: Duration,
     known: HashMap<u32, Known>,
     files: HashMap<FileId, KnownFile>,
     identities: Identities,
@@ -142,17 +144,39 @@ impl Stamp {
     }
 }
 
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Scanner {
     /// A scanner of `/proc`.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self::of(ProcFs::default())
     }
 
     /// A scanner of another `/proc` than the usual one.
     #[must_use]
     pub fn of(proc: ProcFs) -> Self {
-        Self { proc, ..Self::default() }
+        Self {
+            proc,
+            sweep_budget: SWEEP_BUDGET,
+            known: HashMap::new(),
+            files: HashMap::new(),
+            identities: Identities::default(),
+            round: 0,
+            path: String::new(),
+            text: Vec::new(),
+        }
+    }
+
+    /// Sets the time that each scan spends on re-reading what seems unchanged; zero for none.
+    #[must_use]
+    pub fn sweep_for(mut self, budget: Duration) -> Self {
+        self.sweep_budget = budget;
+        self
     }
 
     /// The `/proc` it looks at.
@@ -207,6 +231,9 @@ impl Scanner {
 
     /// Re-reads the maps of those who were read longest ago, as far as the budget goes.
     fn sweep(&mut self, scan: &mut Scan) {
+        if self.sweep_budget.is_zero() {
+            return;
+        }
         let mut stale: Vec<(u64, u32, u64)> = self
             .known
             .iter()
@@ -219,7 +246,7 @@ impl Scanner {
         let started = Instant::now();
         for (_, pid, shape) in stale {
             self.read_maps(pid, shape, scan);
-            if started.elapsed() >= SWEEP_BUDGET {
+            if started.elapsed() >= self.sweep_budget {
                 break;
             }
         }

@@ -114,6 +114,85 @@ fn a_symbol_table_of_a_terabyte() {
     );
 }
 
+/// An ELF file of nothing but these sections: type, linked section, contents. Section 0 is added.
+fn sections(list: &[(u32, u32, &[u8])]) -> File {
+    let mut body = vec![0_u8; 64];
+    let mut headers = vec![0_u8; 64];
+    let mut offsets = std::collections::HashMap::new();
+    for (kind, link, contents) in list {
+        // The same contents are stored once, so that many sections can share them.
+        let offset = *offsets.entry(contents.as_ptr()).or_insert_with(|| {
+            let offset = body.len() as u64;
+            body.extend_from_slice(contents);
+            offset
+        });
+        let mut header = [0_u8; 64];
+        header[4..8].copy_from_slice(&kind.to_le_bytes());
+        header[24..32].copy_from_slice(&offset.to_le_bytes());
+        header[32..40].copy_from_slice(&(contents.len() as u64).to_le_bytes());
+        header[40..44].copy_from_slice(&link.to_le_bytes());
+        headers.extend_from_slice(&header);
+    }
+    // e_ident; a shared object for x86-64, version 1; where the section headers are, and how many of which size.
+    body[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+    let machine: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    body[16..18].copy_from_slice(&3_u16.to_le_bytes());
+    body[18..20].copy_from_slice(&machine.to_le_bytes());
+    body[20..24].copy_from_slice(&1_u32.to_le_bytes());
+    let at = body.len() as u64;
+    body[40..48].copy_from_slice(&at.to_le_bytes());
+    body[52..54].copy_from_slice(&64_u16.to_le_bytes());
+    body[58..60].copy_from_slice(&64_u16.to_le_bytes());
+    // More than 65,279 sections are counted in the size field of section 0.
+    match u16::try_from(list.len() + 1) {
+        Ok(count) if count < 0xff00 => body[60..62].copy_from_slice(&count.to_le_bytes()),
+        _ => headers[32..40].copy_from_slice(&(list.len() as u64 + 1).to_le_bytes()),
+    }
+    body.extend_from_slice(&headers);
+    temporary(&body)
+}
+
+const STRTAB: u32 = 3;
+const DYNSYM: u32 = 11;
+
+/// Defined functions whose names begin at the given offsets, at addresses 1, 2, 3…
+fn symbols(names: impl Iterator<Item = u32>) -> Vec<u8> {
+    let mut table = Vec::new();
+    for (index, name) in names.enumerate() {
+        table.extend_from_slice(&name.to_le_bytes());
+        // A global function in section 1.
+        table.extend_from_slice(&[0x12, 0, 1, 0]);
+        table.extend_from_slice(&(index as u64 + 1).to_le_bytes());
+        table.extend_from_slice(&16_u64.to_le_bytes());
+    }
+    table
+}
+
+/// Would take hours if each name were searched for its end.
+#[test]
+fn a_hundred_thousand_names_without_end() {
+    let strings = vec![b'c'; 16 << 20];
+    let table = symbols((0..100_000).map(|index| index * 8));
+    let file = sections(&[(STRTAB, 0, &strings), (DYNSYM, 1, &table)]);
+    let elf = ElfFile::new(&file).unwrap();
+    assert!(!elf.defines_any(&[b"cuInit"]).unwrap());
+    assert!(elf.functions(|_| true).unwrap().list.is_empty());
+}
+
+/// Would take hours if each of the tables were looked through.
+#[test]
+fn a_hundred_thousand_symbol_tables_over_one() {
+    let table = symbols(std::iter::repeat_n(1, 100_000));
+    let mut list: Vec<(u32, u32, &[u8])> = vec![(STRTAB, 0, b"\0cuInit\0")];
+    list.extend(std::iter::repeat_n((DYNSYM, 1, &table[..]), 100_000));
+    let file = sections(&list);
+    let elf = ElfFile::new(&file).unwrap();
+    assert!(elf.defines_any(&[b"cuInit"]).unwrap());
+    // No executable segment holds any of them.
+    let found = elf.functions(|name| name == b"cuInit").unwrap();
+    assert_eq!((found.list.len(), found.misplaced), (0, 100_000));
+}
+
 #[test]
 fn things_that_are_no_elf_files() {
     let dir = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use ingero_common::discover::{GoneProcess, LibraryKind, Scanner};
 
@@ -54,19 +55,41 @@ fn a_late_dlopen_is_found_at_the_next_look_and_reported_once() {
     assert!(after.gone.is_empty() && after.appeared.is_empty(), "{after:?}");
 }
 
+/// Without the sweep, which would find everything sooner or later: maps are read when code was mapped, and only then.
 #[test]
-fn nothing_is_read_again_while_nothing_changes() {
+fn maps_are_read_when_code_was_mapped() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = dir.path().join("libcuda.so.1");
+    library(DRIVER, &driver, &[]);
+    let mut holder = Holder::in_dir(dir.path());
+    let mut scanner = Scanner::new().sweep_for(Duration::ZERO);
+    let mut read = |holder: &Holder| {
+        let seen = scan(&mut scanner, holder);
+        (seen.cost.maps_read, seen.appeared.len())
+    };
+    assert_eq!(read(&holder), (1, 0));
+    assert_eq!(read(&holder), (0, 0));
+    holder.allocate();
+    assert_eq!(read(&holder), (0, 0), "a heap that grows");
+    holder.start_thread();
+    holder.map_for_reading(&driver);
+    assert_eq!(read(&holder), (0, 0), "a thread's stack and guard, a file mapped for reading");
+    holder.dlopen(&driver);
+    assert_eq!(read(&holder), (1, 1));
+    assert_eq!(read(&holder), (0, 0));
+}
+
+#[test]
+fn the_sweep_reads_what_seems_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let holders: Vec<Holder> = (0..3).map(|_| Holder::in_dir(dir.path())).collect();
     let pids: Vec<u32> = holders.iter().map(Holder::pid).collect();
-    let mut scanner = Scanner::new();
+    // One at a time, in turn.
+    let mut scanner = Scanner::new().sweep_for(Duration::from_nanos(1));
     assert_eq!(scanner.scan_these(&pids).cost.maps_read, 3);
-    for _ in 0..10 {
+    for _ in 0..6 {
         let cost = scanner.scan_these(&pids).cost;
-        assert_eq!(cost.files_read, 0);
-        assert_eq!(cost.processes, 3);
-        // The sweep reads at least one and, in so small a set, perhaps all.
-        assert!((1..=3).contains(&cost.maps_read), "{cost:?}");
+        assert_eq!((cost.processes, cost.maps_read, cost.files_read), (3, 1, 0));
     }
 }
 

@@ -53,13 +53,21 @@ pub(crate) struct Holder {
 const HOLDER: &str = r#"
     #include <dlfcn.h>
     #include <fcntl.h>
+    #include <pthread.h>
     #include <stdio.h>
+    #include <stdlib.h>
     #include <string.h>
     #include <sys/mman.h>
     #include <sys/stat.h>
     #include <unistd.h>
 
-    /* Commands: a letter, a path, a zero byte. o = dlopen, r = map for reading only. Answers with a line. */
+    static void *rest(void *unused) {
+        pause();
+        return unused;
+    }
+
+    /* Commands: a letter, a path, a zero byte. o = dlopen, r = map for reading only, h = allocate 16 MB, t = start a
+       thread. Answers with a line. */
     int main(void) {
         char path[4096];
         int length = 0, c;
@@ -74,6 +82,12 @@ const HOLDER: &str = r#"
             if (path[0] == 'o') {
                 if (!dlopen(path + 1, RTLD_NOW))
                     answer = dlerror();
+            } else if (path[0] == 'h') {
+                memset(malloc(16 << 20), 1, 16 << 20);
+            } else if (path[0] == 't') {
+                pthread_t thread;
+                if (pthread_create(&thread, 0, rest, 0))
+                    answer = "cannot start a thread";
             } else {
                 int fd = open(path + 1, O_RDONLY);
                 struct stat st;
@@ -90,7 +104,7 @@ const HOLDER: &str = r#"
 /// Compiles the program behind [`Holder`].
 pub(crate) fn holder_program(dir: &Path) -> PathBuf {
     let program = dir.join("holder");
-    gcc(HOLDER, &program, &["-ldl"]);
+    gcc(HOLDER, &program, &["-O1", "-ldl", "-lpthread"]);
     program
 }
 
@@ -124,6 +138,14 @@ impl Holder {
 
     pub(crate) fn map_for_reading(&mut self, path: &Path) {
         self.tell(b'r', path);
+    }
+
+    pub(crate) fn allocate(&mut self) {
+        self.tell(b'h', Path::new(""));
+    }
+
+    pub(crate) fn start_thread(&mut self) {
+        self.tell(b't', Path::new(""));
     }
 
     /// Lets it end, without waiting for it.
