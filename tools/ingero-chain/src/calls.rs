@@ -322,9 +322,8 @@ impl Group {
     /// Splits `lost_ns` by what the slow calls had beyond the usual calls of the group.
     fn bill(&self, slow: &SlowSum, lost_ns: u64) -> Bill {
         let usual = self.sums.mean_without(&slow.sums);
-        let beyond: [u128; 6] = std::array::from_fn(|i| {
-            slow.sums.parts[i].saturating_sub(u128::from(usual[i]) * u128::from(slow.sums.n))
-        });
+        let beyond: [u128; 6] =
+            std::array::from_fn(|i| slow.sums.parts[i].saturating_sub(u128::from(usual[i]) * u128::from(slow.sums.n)));
         let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(beyond, lost_ns);
         let mut bill = Bill::default();
         bill.add(Cause::Blocked, Party::default(), asleep);

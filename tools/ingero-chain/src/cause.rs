@@ -100,7 +100,7 @@ impl Bill {
             return;
         }
         self.lines.push((cause, party, ns));
-        if party != Party::default() && self.lines.iter().filter(|(c, ..)| *c == cause).count() > MAX_PARTIES + 1 {
+        if party != Party::default() && self.named(cause).count() > MAX_PARTIES {
             self.fold_smallest(cause);
         }
     }
@@ -180,9 +180,12 @@ impl Bill {
         causes
     }
 
+    fn named(&self, cause: Cause) -> impl Iterator<Item = (usize, &(Cause, Party, u64))> {
+        self.lines.iter().enumerate().filter(move |(_, (c, p, _))| *c == cause && *p != Party::default())
+    }
+
     fn fold_smallest(&mut self, cause: Cause) {
-        let named = self.lines.iter().enumerate().filter(|(_, (c, p, _))| *c == cause && *p != Party::default());
-        if let Some(at) = named.min_by_key(|(_, (_, _, ns))| *ns).map(|(at, _)| at) {
+        if let Some((at, _)) = self.named(cause).min_by_key(|(_, line)| line.2) {
             let (_, _, ns) = self.lines.swap_remove(at);
             self.add(cause, Party::default(), ns);
         }

@@ -167,7 +167,8 @@ impl Engine {
             "thread_exit" => self.world.exit_thread(tid, start_ns),
             "sched_process_exit" if tid != pid => self.world.exit_thread(tid, start_ns),
             "sched_process_exit" => {
-                if let Some(process) = self.world.exit_process(pid, start_ns).and_then(|life| self.cuda.get_mut(&life)) {
+                if let Some(process) = self.world.exit_process(pid, start_ns).and_then(|life| self.cuda.get_mut(&life))
+                {
                     process.over = true;
                     process.open.clear();
                 }

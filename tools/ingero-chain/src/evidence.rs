@@ -199,7 +199,10 @@ mod tests {
         let mut samples = Samples::default();
         samples.add(0, 1000, &SysSample { cpu_pct: Some(50.0), steal_pct: Some(25.0), ..SysSample::default() });
         samples.add(1000, 2000, &SysSample { cpu_pct: Some(50.0), steal_pct: Some(1.0), ..SysSample::default() });
-        assert_eq!((samples.stolen_ns(0, 100), samples.stolen_ns(950, 1050), samples.stolen_ns(1000, 1100)), (50, 25, 0));
+        assert_eq!(
+            (samples.stolen_ns(0, 100), samples.stolen_ns(950, 1050), samples.stolen_ns(1000, 1100)),
+            (50, 25, 0)
+        );
     }
 
     #[test]

@@ -122,7 +122,8 @@ impl Union {
                 break;
             }
             let after = (end_ns < between.end_ns).then(|| Between { start_ns: end_ns, ..between.clone() });
-            let before = (between.start_ns < start_ns).then(|| Between { end_ns: start_ns, thread, call, ..between.clone() });
+            let before =
+                (between.start_ns < start_ns).then(|| Between { end_ns: start_ns, thread, call, ..between.clone() });
             self.pending.remove(at);
             for part in [before, after].into_iter().flatten().filter(|b| b.len_ns() >= MIN_GAP_NS) {
                 self.pending.insert(at, part);
@@ -323,7 +324,15 @@ mod tests {
         for i in 0..5000_u64 {
             let len_ns = (i * 7919 % 100 + 1) * MS;
             settlement.add(
-                Settled { start_ns: i * 1000 * MS, len_ns, seq: i, proven: false, lost: 0, watched_ns: 0, bill: Bill::default() },
+                Settled {
+                    start_ns: i * 1000 * MS,
+                    len_ns,
+                    seq: i,
+                    proven: false,
+                    lost: 0,
+                    watched_ns: 0,
+                    bill: Bill::default(),
+                },
                 10 * MS,
             );
             (n, lost) = if len_ns >= 10 * MS { (n + 1, lost + len_ns) } else { (n, lost) };

@@ -23,7 +23,10 @@ pub struct Names {
 
 impl Default for Names {
     fn default() -> Self {
-        Self { ids: HashMap::from([("".into(), Name(0)), (OVERFLOW.into(), Name(1))]), texts: vec!["".into(), OVERFLOW.into()] }
+        Self {
+            ids: HashMap::from([("".into(), Name(0)), (OVERFLOW.into(), Name(1))]),
+            texts: vec!["".into(), OVERFLOW.into()],
+        }
     }
 }
 

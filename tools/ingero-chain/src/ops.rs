@@ -41,7 +41,8 @@ impl Class {
             Class::Query
         } else if name.contains("Synchronize") || name.ends_with("Sync") {
             Class::Sync
-        } else if name.contains("Instantiate") || name.contains("Load") || name == "Init" || name.contains("CtxCreate") {
+        } else if name.contains("Instantiate") || name.contains("Load") || name == "Init" || name.contains("CtxCreate")
+        {
             Class::Load
         } else if name.contains("Launch") {
             Class::Launch
@@ -51,7 +52,7 @@ impl Class {
             Class::Set
         } else if name.contains("Free") {
             Class::Free
-        } else if name.contains("Alloc") {
+        } else if name.contains("Alloc") || name.contains("Malloc") {
             Class::Alloc
         } else {
             Class::Other

@@ -97,7 +97,10 @@ mod tests {
         for ns in [31_001, 5, 900, 31_001, 7_000_000_000] {
             sketch.add(ns);
         }
-        assert_eq!((sketch.median_ns(), sketch.quantile_ns(0.99), sketch.max_ns()), (31_001, 7_000_000_000, 7_000_000_000));
+        assert_eq!(
+            (sketch.median_ns(), sketch.quantile_ns(0.99), sketch.max_ns()),
+            (31_001, 7_000_000_000, 7_000_000_000)
+        );
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //!   waited for a CPU, or waits for the GPU by its nature, or copies, which may take long at any time.
 //!
 //! Gaps count from the end of the first launch that isn't the process's very first and returns within a
-//! millisecond. A process that never launches anything counts from the end of its second call.
+//! millisecond, or of the first synchronising call after a launch, whichever comes first: from then on the
+//! process has done something. One that never launches anything counts from the end of its second call.
 
 use std::collections::HashSet;
 
@@ -36,7 +37,7 @@ pub struct Startup {
     syncs_after_launch: u64,
     calls: u64,
     funcs: HashSet<Box<str>>,
-    first_warm_launch_end_ns: Option<u64>,
+    at_work_ns: Option<u64>,
     second_call_end_ns: Option<u64>,
     /// Calls that were cold, and their time in nanoseconds.
     pub cold: (u64, u64),
@@ -76,7 +77,7 @@ impl Startup {
     pub fn gaps_from_ns(&self, at_end: bool) -> Option<u64> {
         const COPIES_ONLY: u64 = 1024;
         let never_launches = self.launches == 0 && (at_end || self.calls > COPIES_ONLY);
-        self.first_warm_launch_end_ns.or(if never_launches { self.second_call_end_ns } else { None })
+        self.at_work_ns.or(if never_launches { self.second_call_end_ns } else { None })
     }
 
     fn has_rhythm(&self) -> bool {
@@ -91,11 +92,14 @@ impl Startup {
         match class {
             Class::Launch | Class::Collective => {
                 self.launches += 1;
-                if self.launches > 1 && dur_ns < WARM_LAUNCH_NS && self.first_warm_launch_end_ns.is_none() {
-                    self.first_warm_launch_end_ns = Some(end_ns);
+                if self.launches > 1 && dur_ns < WARM_LAUNCH_NS && self.at_work_ns.is_none() {
+                    self.at_work_ns = Some(end_ns);
                 }
             }
-            Class::Sync if self.launches > 0 => self.syncs_after_launch += 1,
+            Class::Sync if self.launches > 0 => {
+                self.syncs_after_launch += 1;
+                self.at_work_ns = self.at_work_ns.or(Some(end_ns));
+            }
             _ => {}
         }
     }
@@ -145,6 +149,14 @@ mod tests {
         call(&mut s, Class::Launch, Some("0x2"), false, 20 * MS, 9 * MS);
         call(&mut s, Class::Launch, Some("0x1"), false, 21 * MS, MS / 100);
         assert_eq!(s.gaps_from_ns(false), Some(21 * MS));
+    }
+
+    #[test]
+    fn one_launch_and_a_wait_for_it_are_work_too() {
+        let mut s = Startup::default();
+        call(&mut s, Class::Launch, Some("0x1"), true, 10 * MS, 8 * MS);
+        call(&mut s, Class::Sync, None, true, 12 * MS, MS);
+        assert_eq!(s.gaps_from_ns(false), Some(12 * MS));
     }
 
     #[test]

@@ -49,7 +49,13 @@ fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
         let who: Vec<String> =
             cause.who.iter().take(4).map(|w| format!("{} ({}) {}", safe(&w.comm), w.pid, Nanos(w.ns))).collect();
         let name = cause.cause.name();
-        writeln!(out, "       {:>5} {name:<16} {:>8}  {}", pct(cause.share), Nanos(cause.ns).to_string(), who.join(", "))?;
+        writeln!(
+            out,
+            "       {:>5} {name:<16} {:>8}  {}",
+            pct(cause.share),
+            Nanos(cause.ns).to_string(),
+            who.join(", ")
+        )?;
     }
     if chain.unexplained_ns > 0 {
         let share = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
@@ -95,7 +101,14 @@ fn numbers(chain: &Chain) -> String {
 
 fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
     let parent = process.parent.map(|p| format!(", child of {p}")).unwrap_or_default();
-    writeln!(out, "{} ({}): {}{parent}, observed {}", safe(&process.comm), process.pid, process.role, Nanos(process.dur_ns))?;
+    writeln!(
+        out,
+        "{} ({}): {}{parent}, observed {}",
+        safe(&process.comm),
+        process.pid,
+        process.role,
+        Nanos(process.dur_ns)
+    )?;
     if let Some(share) = process.between_calls_share {
         writeln!(out, "       between calls {} of the time", pct(share))?;
     }

@@ -114,11 +114,11 @@ fn phrase(line: &CauseLine) -> String {
         Cause::IoWait => "waiting for a device (D)".into(),
         Cause::Blocked => "asleep inside the call".into(),
         Cause::DriverCpu => "on the CPU inside the call, beyond the usual".into(),
-        Cause::WorkerCpu => format!("waiting for {who}, which was computing"),
+        Cause::WorkerCpu => format!("waiting for {who} to compute"),
         Cause::WorkerCpuWait if who.is_empty() => "waiting for a worker that waited for a CPU".into(),
         Cause::WorkerCpuWait => format!("waiting for a worker that waited for a CPU that {who} had"),
-        Cause::WorkerQuota => format!("waiting for {who}, which was throttled by its CPU quota"),
-        Cause::WorkerIo => format!("waiting for {who}, which waited for a device (D)"),
+        Cause::WorkerQuota => format!("waiting for {who}, throttled by a CPU quota"),
+        Cause::WorkerIo => format!("waiting for {who}, in D for a device"),
         Cause::Wait => format!("waiting for {who}"),
         Cause::Sleep => "asleep, woken by no thread (a timer or an interrupt)".into(),
         Cause::OffCpu => "off the CPU, in a state that is not on record".into(),
@@ -170,8 +170,7 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
         }
         lines.push(TimelineLine { layer: "SYSTEM", text });
     }
-    let mut host: Vec<String> =
-        named(chain).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
+    let mut host: Vec<String> = named(chain).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
     if chain.unexplained_ns as f64 >= chain.lost_ns as f64 * NAMED_SHARE {
         host.push(format!("{} unexplained", Nanos(chain.unexplained_ns)));
     }
@@ -183,7 +182,9 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
         Kind::Gap => {
             format!("{} gaps before {}, the longest {max}; usually {p50} between calls", chain.n, call(chain))
         }
-        Kind::SlowCall => format!("{}: {} calls of up to {max}, usually {p50} (time of the call on the host)", call(chain), chain.n),
+        Kind::SlowCall => {
+            format!("{}: {} calls of up to {max}, usually {p50} (time of the call on the host)", call(chain), chain.n)
+        }
         Kind::Stall => format!("{}: nothing returned for {}; usually {p50}", call(chain), Nanos(chain.lost_ns)),
         Kind::Drop => format!("{}: {} intervals below the usual rate", call(chain), chain.n),
     };
@@ -243,11 +244,11 @@ fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) ->
         ),
         Cause::WorkerIo => (
             "more workers that read ahead, faster storage, or the data in memory".to_owned(),
-            format!("{who} waited in D for {took}"),
+            format!("the time of {who} in D: {took}"),
         ),
         Cause::WorkerCpu => (
             "more workers or prefetching if CPUs are free, else cheaper work for each item".to_owned(),
-            busy(format!("{who} was computing for {took} while the GPU's process waited for it")),
+            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
         ),
         Cause::WorkerCpuWait => (
             "fewer workers or threads, or more CPUs".to_owned(),

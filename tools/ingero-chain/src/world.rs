@@ -246,7 +246,10 @@ impl World {
 
     /// Takes note of a time off the CPU. False where it crosses the bounds of the thread's life.
     pub fn add_off(&mut self, pid: u32, tid: u32, mut off: Off) -> bool {
-        let known = self.threads.get(&tid).is_some_and(|lives| lives.iter().any(|l| l.died_ns.is_none_or(|d| d > off.start_ns)));
+        let known = self
+            .threads
+            .get(&tid)
+            .is_some_and(|lives| lives.iter().any(|l| l.died_ns.is_none_or(|d| d > off.start_ns)));
         if !known {
             let after = self.threads.get(&tid).and_then(|lives| lives.last()).and_then(|l| l.died_ns);
             if after.is_some_and(|died| died > off.start_ns) {
@@ -284,7 +287,9 @@ impl World {
         }
         self.forgotten_ns = self.forgotten_ns.max(horizon_ns);
         if self.thread_lives > MAX_THREADS / 2 {
-            let keep = |l: &ThreadLife| l.died_ns.is_none_or(|d| d >= horizon_ns) && (!l.offs.is_empty() || l.died_ns.is_none());
+            let keep = |l: &ThreadLife| {
+                l.died_ns.is_none_or(|d| d >= horizon_ns) && (!l.offs.is_empty() || l.died_ns.is_none())
+            };
             self.retain_threads(keep);
             if self.thread_lives > MAX_THREADS {
                 self.retain_threads(|l| !l.offs.is_empty());
