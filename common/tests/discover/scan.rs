@@ -180,6 +180,16 @@ fn replaced_by_a_fifo() {
     });
 }
 
+/// The path in maps now names another file, character by character.
+#[test]
+fn another_file_has_the_name_that_marks_a_deleted_one() {
+    after_unlinking(|path| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(" (deleted)");
+        library(&format!("{DRIVER} int cuNew(void) {{ return 0; }}"), Path::new(&name), &[]);
+    });
+}
+
 #[test]
 fn a_library_that_changed_since_it_was_found_is_not_opened() {
     let dir = tempfile::tempdir().unwrap();

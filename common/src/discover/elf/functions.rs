@@ -125,7 +125,9 @@ impl ElfFile<'_> {
             };
             function.first = insn::classify(self.arch, &code[..own]);
             function.probe_offset = function.offset + function.first.probe_skip(self.arch);
-            if let Some(distance) = function.first.jump {
+            if function.first.class == Class::Jump {
+                // Without a distance it jumps through the GOT itself, like a PLT entry.
+                let distance = function.first.jump.unwrap_or(0);
                 jumps.push((index, function.address.wrapping_add_signed(distance)));
             }
         }
@@ -142,7 +144,7 @@ impl ElfFile<'_> {
         Ok(())
     }
 
-    /// Where the stub at `address` is an x86-64 PLT entry: the address of the GOT slot it jumps through.
+    /// Where the code at `address` is (like) an x86-64 PLT entry: the address of the GOT slot it jumps through.
     fn through_plt(&self, tables: &Tables<'_>, address: u64) -> Option<u64> {
         if self.arch != Arch::X86_64 {
             return None;
