@@ -12,13 +12,14 @@ use super::{Library, inspect_file};
 const CACHE: &str = "/etc/ld.so.cache";
 
 /// Directories that hold CUDA libraries on common installations, beside those in the linker's cache: the toolkit, WSL,
-/// and the driver container of Kubernetes.
-const PLACES: [&str; 8] = [
+/// the volume that container platforms mount, and the driver container of Kubernetes.
+const PLACES: [&str; 9] = [
     "/usr/local/cuda/lib64",
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
     "/usr/lib/wsl/lib",
+    "/usr/local/nvidia/lib64",
     "/run/nvidia/driver/usr/lib/x86_64-linux-gnu",
     "/run/nvidia/driver/usr/lib64",
     "/opt/cuda/lib64",

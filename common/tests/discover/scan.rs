@@ -119,19 +119,18 @@ fn names_that_try_to_confuse() {
     ];
     let mut holder = Holder::in_dir(dir.path());
     let mut scanner = Scanner::new();
-    for name in names {
+    // A newline and its escape in one name are ambiguous in maps: only the privileged way finds that file, and the path
+    // shown is one of the readings.
+    let ambiguous = b"both\n\\012.so";
+    for name in names.into_iter().filter(|name| is_root() || name != ambiguous) {
         let path = dir.path().join(OsStr::from_bytes(name));
         library(DRIVER, &dir.path().join("plain.so"), &[]);
         std::fs::rename(dir.path().join("plain.so"), &path).unwrap();
         holder.dlopen(&path);
         let seen = scan(&mut scanner, &holder);
         let [library] = &seen.appeared[0].libraries[..] else { panic!("{path:?}: {seen:?}") };
-        // Ambiguous in maps are a newline and its escape in one name: then the privileged way finds the file, and only
-        // the path shown is one of the readings.
-        if name != b"both\n\\012.so" {
+        if name != ambiguous {
             assert_eq!(OsStr::from_bytes(&library.path), path);
-        } else if !is_root() {
-            continue;
         }
         assert!(!library.deleted, "{path:?}");
         assert_eq!(library.open().unwrap().metadata().unwrap().ino(), path.metadata().unwrap().ino(), "{path:?}");

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The file belongs to somebody else. Every length in it is checked before anything is allocated, no table beyond
-//! [`READ_LIMIT_BYTES`] is read, and a file that contradicts itself is an [`ElfError`], never a panic.
+//! [`READ_LIMIT_BYTES`] is read, and a file that contradicts itself is an [`ElfError`](super::ElfError), never a panic.
 
 mod file;
 mod functions;
