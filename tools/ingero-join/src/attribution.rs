@@ -89,7 +89,7 @@ impl Attribution {
                 self.processes.task(key, item.tid.unwrap_or(key.pid), *task, start_ns);
             }
             (Kind::WatchSched, _) if key.pid != 0 => self.processes.watch(key, start_ns, lane),
-            (Kind::LostSched, _) => self.lost(domain, item.pid, start_ns, end_ns),
+            (Kind::LostSched | Kind::LossAhead { .. }, _) => self.lost(domain, item.pid, start_ns, end_ns),
             (Kind::End, _) if self.inputs[lane].may_be_sched() => self.finish(lane, end_ns),
             _ => {}
         }

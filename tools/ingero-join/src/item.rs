@@ -78,6 +78,8 @@ pub(crate) enum Kind {
     Clock { wall_offset_ns: i64 },
     /// A stream's last line.
     End,
+    /// Told ahead of its own line: scheduler records are missing in [`start_ns`, `end_ns`]. There is no line.
+    LossAhead { start_ns: u64, end_ns: u64 },
     /// No JSON object; the line itself is not kept.
     Bad { number: u64, reason: Box<str> },
 }
@@ -161,7 +163,8 @@ impl Batch {
 }
 
 impl Item {
-    fn other() -> Self {
+    /// A line that says nothing.
+    pub(crate) fn other() -> Self {
         Self {
             from: 0,
             to: 0,

@@ -179,6 +179,11 @@ impl<'a> Join<'a> {
 
     /// The next line in order.
     fn line(&mut self, entry: Entry) -> anyhow::Result<()> {
+        let item = entry.item();
+        if matches!(item.kind, Kind::LossAhead { .. }) {
+            self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns);
+            return Ok(());
+        }
         if !self.begun {
             self.begin(entry.start_ns)?;
         }

@@ -6,6 +6,7 @@
 //! |-----------------|------------------------------------------------------------------------|
 //! | `sources`       | which inputs are read, and is stdin one of them?                        |
 //! | `reader`        | how does a slow or silent input hold up nobody? (a thread each)         |
+//! | `db`            | how does an SQLite recording become records?                            |
 //! | `item`          | what does a line say that matters here?                                 |
 //! | `merge`         | which record is next? (with a worked example)                           |
 //! | `clocks`        | may these streams be compared at all?                                   |
@@ -16,6 +17,7 @@
 
 mod attribution;
 mod clocks;
+mod db;
 mod filter;
 mod format;
 mod frame;
@@ -53,7 +55,7 @@ pub fn join(options: &Options, sources: Vec<Source>, out: impl Sink, log: &Log) 
     let implied = sources.iter().map(|s| s.implied).collect();
     let live = sources.iter().any(|s| !s.patient);
     for (lane, source) in sources.into_iter().enumerate() {
-        reader::spawn(&hub, lane, source.input)?;
+        reader::spawn(&hub, lane, source)?;
     }
     let clocks = clocks::Clocks::new(options.allow_mixed_clocks);
     let merge = merge::Merge::new(Arc::clone(&hub), lanes, options.window, clocks, options.strict);

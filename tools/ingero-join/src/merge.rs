@@ -373,6 +373,11 @@ impl Merge {
             late: false,
             batch: Rc::clone(&batch),
         };
+        if let Kind::LossAhead { start_ns, end_ns } = item.kind {
+            (entry.start_ns, entry.end_ns) = (shifted(start_ns), shifted(end_ns));
+            self.ready.push_back(entry);
+            return Ok(());
+        }
         if lane.at_head && matches!(item.kind, Kind::Start(_)) {
             // Its own time still says how far the input was read.
             lane.high_ns = lane.high_ns.max(time.map(|(_, end_ns)| end_ns));

@@ -2,35 +2,42 @@
 //!
 //! A FIFO blocks its reader in `open` until somebody opens the other end; nobody else waits for that.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use anyhow::Context;
-use ingero_common::input::Input;
 use ingero_common::ndjson::LineReader;
 
+use crate::db;
 use crate::item::Batch;
 use crate::queue::Hub;
+use crate::sources::Source;
 
 /// A batch goes out when it has this many bytes, or when the next line is not there yet.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// Starts reading `input` as number `lane`.
-pub(crate) fn spawn(hub: &Arc<Hub>, lane: usize, input: Input) -> anyhow::Result<()> {
-    let name = input.name();
+/// Starts reading `source` as number `lane`.
+pub(crate) fn spawn(hub: &Arc<Hub>, lane: usize, source: Source) -> anyhow::Result<()> {
+    let name = source.input.name();
     let hub = Arc::clone(hub);
     // Never joined: one that waits in `open` or `read` ends with the process.
     thread::Builder::new()
         .name(format!("input {lane}"))
         .spawn(move || {
-            let result = read(&hub, lane, &input);
+            let result = read(&hub, lane, &source);
             hub.end(lane, result.err());
         })
         .with_context(|| format!("starting a thread to read {name}"))?;
     Ok(())
 }
 
-fn read(hub: &Hub, lane: usize, input: &Input) -> anyhow::Result<()> {
+fn read(hub: &Hub, lane: usize, source: &Source) -> anyhow::Result<()> {
+    let input = &source.input;
+    let path = Path::new(input.as_os_str());
+    if source.patient && !input.is_stdin() && db::is_database(path) {
+        return db::read(path, |batch| hub.put(lane, batch));
+    }
     let mut lines = LineReader::new(input.open()?);
     let mut batch = Box::new(Batch::default());
     loop {
