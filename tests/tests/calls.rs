@@ -141,8 +141,10 @@ fn a_runtime_inside_the_executable_is_traced_at_one_layer_or_the_other() {
     let (pid, stats, out) =
         traced(&Plan { library: None, static_runtime: true, ..plan(&["cudaLaunchKernel*31"]) }, &[]);
     let records = out.records();
-    assert_eq!(records.outermost(pid).count() as u64, stats.all_calls(), "{out}");
-    assert!(records.outermost(pid).all(|r| r["op"] == "cudaLaunchKernel" || r["op"] == "cuLaunchKernel"), "{out}");
+    // Where the runtime is not seen, its own first call of the driver is an outermost one.
+    let mut launches = records.outermost(pid).filter(|r| r["op"] != "cuInit");
+    assert_eq!(launches.clone().count() as u64, stats.all_calls(), "{out}");
+    assert!(launches.all(|r| r["op"] == "cudaLaunchKernel" || r["op"] == "cuLaunchKernel"), "{out}");
 }
 
 #[test]
