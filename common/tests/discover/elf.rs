@@ -187,6 +187,8 @@ fn a_runtime_linked_into_a_program() {
     let dir = tempfile::tempdir().unwrap();
     let source = "
         __attribute__((visibility(\"hidden\"), noinline)) int cudaLaunchKernel(void) { __asm__(\"\"); return 3; }
+        // As in the real one; linkers store the name above as the end of this one.
+        int __cudaLaunchKernel(void) { return 4; }
         int main(void) { return cudaLaunchKernel(); }
     ";
     for (name, flags) in
