@@ -159,14 +159,9 @@ impl Background {
         });
     }
 
-    /// Waits until stderr contains `text`.
+    /// Waits until this holds of what it has written: stdout, stderr.
     #[track_caller]
-    pub fn wait_for_stderr(&mut self, text: &str) {
-        self.wait_until(text, |_, stderr| stderr.contains(text));
-    }
-
-    #[track_caller]
-    fn wait_until(&mut self, what: &str, holds: impl Fn(&[u8], &str) -> bool) {
+    pub fn wait_until(&mut self, what: &str, holds: impl Fn(&[u8], &str) -> bool) {
         let patience = Instant::now() + PATIENCE;
         loop {
             let ended = self.child.try_wait().unwrap();
