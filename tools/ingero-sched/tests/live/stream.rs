@@ -1,0 +1,138 @@
+//! The stream as such: losses, a lone event, closed pipes, what cannot start.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use ingero_tests::without_root;
+
+use super::*;
+
+#[test]
+fn what_a_full_ring_loses_is_counted() {
+    let _machine = Machine::take();
+    let mut workload = Workload::start(&["ping-pong", "60011"]);
+    let pid = workload.pid();
+    // Nobody reads: the pipe fills up, then the tool waits, then the ring runs full.
+    let mut sched = Background::start_stalled(tool().args(["--ring-size", "64k", "--pid", &pid.to_string()]));
+    // It is at work when its probes are attached, which shows in the kernel's list of its descriptors.
+    sched.wait_until_holds("the probes", has_many_bpf_links);
+    workload.go();
+    workload.wait_for("done");
+    sched.read_on();
+    let records = stop(sched);
+    assert!(records.lost() > 10_000, "{}", records.lost());
+    for lost in records.of("ingero", "lost") {
+        assert_eq!((&lost["stream"], &lost["why"]), (&"sched".into(), &"ring_full".into()));
+    }
+    // What is missing is missing where the lost records say so: between two intervals of one thread without a gap in the
+    // losses there is nothing to see, and the whole of the flood lies in them or in records.
+    let covered = records
+        .of("ingero", "lost")
+        .any(|r| r["mono_ns"].as_u64().unwrap() < workload.said("to_ns") && end_ns(r) > workload.said("from_ns"));
+    assert!(covered);
+    workload.end();
+}
+
+fn has_many_bpf_links(pid: u32) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return false };
+    let links = descriptors
+        .flatten()
+        .filter(|descriptor| std::fs::read_to_string(descriptor.path()).is_ok_and(|text| text.contains("link_type")));
+    links.count() >= 14
+}
+
+#[test]
+fn nothing_is_lost_with_the_default_ring_and_a_reader() {
+    let _machine = Machine::take();
+    let mut workload = Workload::start(&["ping-pong", "20011"]);
+    let pid = workload.pid();
+    let mut sched = Background::start_piped(tool().args(["--pid", &pid.to_string()]));
+    sched.wait_for("the watch record", |r| is_watch(r, pid));
+    workload.go();
+    workload.wait_for("done");
+    let records = stop(sched);
+    assert_eq!(records.lost(), 0);
+    workload.end();
+}
+
+#[test]
+fn a_lone_event_needs_no_other_to_be_seen() {
+    let _machine = Machine::take();
+    let mut workload = Workload::start(&["spin", "1"]);
+    let mut sched = sched_on(workload.pid(), &["--no-sys", "--no-mem"]);
+    workload.go();
+    // It came back from the gate, and there is nothing more until it is let go on.
+    let pid = workload.pid();
+    sched.wait_for("the first switch", |r| r["op"] == "sched_switch" && r["tid"] == pid);
+    stop(sched);
+    workload.end();
+}
+
+#[test]
+fn a_reader_that_has_enough_ends_it_quietly() {
+    let _machine = Machine::take();
+    let mut sched = tool().arg("--all").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(sched.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("\"start\""), "{first}");
+    let status = sched.wait().unwrap();
+    let mut said = String::new();
+    sched.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((status.code(), said.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_noticed_without_anything_to_write() {
+    let _machine = Machine::take();
+    let workload = Workload::start(&["spin", "1"]);
+    let pid = workload.pid().to_string();
+    let mut sched =
+        tool().args(["--no-sys", "--no-mem", "--pid", &pid]).stdout(Stdio::piped()).spawn().expect("starting the tool");
+    let mut reader = BufReader::new(sched.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("\"watch\"") {
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+    }
+    drop(reader);
+    assert_eq!(sched.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn what_cannot_start_says_why_in_one_line() {
+    let _machine = Machine::take();
+    Output::of(&mut without_root(&reachable_tool())).exits(2).says_in_one_line(&["ingero-sched: not root", "sudo"]);
+    // PIDs end below 2^22.
+    Output::of(tool().args(["--pid", "4194305"])).exits(2).says_in_one_line(&["4194305", "no process"]);
+    Output::of(tool().args(["-o", "/nonexistent/x", "-d", "1s"])).exits(2).says_in_one_line(&["/nonexistent/x"]);
+    Output::of(tool().args(["--ring-size", "1k"]))
+        .exits(2)
+        .shows("the limits", |o| o.stderr.contains("between 64k and 2g"));
+
+    let mut workload = Workload::start(&["threads"]);
+    let main = workload.pid();
+    workload.go();
+    // Its last thread is all that is left of it besides the main one's remains.
+    let tid = loop {
+        let tasks = std::fs::read_dir(format!("/proc/{main}/task")).unwrap();
+        let ids = tasks.flatten().map(|entry| entry.file_name().to_str().unwrap().parse::<u32>().unwrap());
+        if let Some(tid) = ids.filter(|id| *id != main).last() {
+            break tid;
+        }
+    };
+    let output = Output::of(tool().args(["-d", "1ms", "--pid", &tid.to_string()]));
+    // The threads before the last one come and go meanwhile.
+    output
+        .exits(2)
+        .shows("that it is a thread or gone", |o| o.stderr.contains("is a thread") || o.stderr.contains("no process"));
+    workload.end();
+}
+
+/// The tool where anybody may run it: the target directory may be root's alone.
+fn reachable_tool() -> Command {
+    let dir = std::env::temp_dir().join("ingero-sched-for-all");
+    std::fs::create_dir_all(&dir).unwrap();
+    let copy = dir.join("ingero-sched");
+    std::fs::copy(env!("CARGO_BIN_EXE_ingero-sched"), &copy).unwrap();
+    Command::new(copy)
+}

@@ -1,0 +1,94 @@
+//! Off-CPU intervals: their number and lengths against the kernel's own counters, and who is named in them.
+
+use super::*;
+
+fn sum(records: &[&Value], key: &str) -> u64 {
+    records.iter().map(|r| r[key].as_u64().unwrap()).sum()
+}
+
+/// Fails unless `got` is within so many per cent of `want`.
+#[track_caller]
+fn within(pct: f64, what: &str, got: u64, want: u64) {
+    let off = (got as f64 - want as f64).abs() / want as f64 * 100.0;
+    assert!(off <= pct, "{what}: {got} against {want}, {off:.2} % apart");
+}
+
+#[test]
+fn switches_and_times_agree_with_the_kernels_own_counters() {
+    let _machine = Machine::take();
+    // A prime number of rounds, each with a sleep, a yield and some preemption.
+    let (workload, records) = watched(&["counted", "211"], &[]);
+    let tid = workload.pid();
+    let off = switches(&records, &workload, tid);
+    let preempted = off.iter().filter(|r| r["state"] == "R").count() as u64;
+    let voluntary = off.len() as u64 - preempted;
+
+    // /proc/PID/status counts to the unit.
+    assert!(voluntary >= 211 && preempted > 50, "{voluntary} {preempted}");
+    assert_eq!((voluntary, preempted), (workload.said("voluntary"), workload.said("preempted")));
+    // /proc/PID/schedstat: time spent waiting on a run queue.
+    within(2.0, "run delay", sum(&off, "runq_ns"), workload.said("run_delay_ns"));
+    // What is not off is on.
+    let wall = workload.said("to_ns") - workload.said("from_ns");
+    within(1.0, "on + off", sum(&off, "dur_ns") + workload.said("cpu_ns"), wall);
+
+    // Preemptions are laid at the door of the one other thread that wants this CPU, for the most part.
+    let rival = workload.id("rival");
+    let by_rival = off.iter().filter(|r| r["state"] == "R" && r["by"]["pid"] == rival).count() as u64;
+    assert!(by_rival * 2 > preempted, "{by_rival} of {preempted}");
+    assert!(off.iter().all(|r| r["by"]["tid"].is_u64() && r["prev"]["tid"].is_u64()));
+}
+
+#[test]
+fn the_one_who_writes_to_the_pipe_is_the_waker() {
+    let _machine = Machine::take();
+    let (workload, records) = watched(&["ping-pong", "4001"], &[]);
+    let (ping, pong) = (workload.pid(), workload.id("child"));
+    let asleep: Vec<_> = switches(&records, &workload, ping).into_iter().filter(|r| r["state"] == "S").collect();
+    // It need not sleep each time: on another CPU the answer may be there already.
+    assert!(asleep.len() > 400, "{}", asleep.len());
+    for r in asleep {
+        assert_eq!((&r["waker"]["pid"], &r["waker"]["comm"]), (&pong.into(), &"pong".into()), "{r}");
+        assert_eq!(r["comm"], "ping");
+    }
+    let answers = switches(&records, &workload, pong).into_iter().filter(|r| r["state"] == "S");
+    for r in answers {
+        assert_eq!((&r["waker"]["pid"], &r["comm"]), (&ping.into(), &"pong".into()), "{r}");
+    }
+}
+
+#[test]
+fn a_timer_is_no_thread() {
+    let _machine = Machine::take();
+    let (workload, records) = watched(&["timer", "307"], &[]);
+    let asleep: Vec<_> =
+        switches(&records, &workload, workload.pid()).into_iter().filter(|r| r["state"] == "S").collect();
+    assert_eq!(asleep.len(), 307);
+    for r in asleep {
+        // The bystander was on the CPU that the interrupt came to.
+        assert!(r["waker_irq"] == true && r["waker"].is_null(), "{r}");
+    }
+}
+
+#[test]
+fn what_never_comes_back_is_open() {
+    let _machine = Machine::take();
+    let mut workload = Workload::start(&["stuck"]);
+    workload.wait_for("stuck");
+    // Both went off the CPU before anybody watched: all that is known of them is from now on.
+    let sched = sched_on(workload.pid(), &["-d", "300ms"]);
+    let records = check(sched.wait().exits(0));
+    workload.end();
+
+    let watch = records.0.iter().find(|r| is_watch(r, workload.pid())).unwrap();
+    let end = records.only("ingero", "end")["mono_ns"].as_u64().unwrap();
+    for (tid, state) in [(workload.id("sleeper"), "S"), (workload.id("waiter"), "D")] {
+        let off: Vec<_> = records.of("sched", "sched_switch").filter(|r| r["tid"] == tid).collect();
+        assert_eq!(off.len(), 1, "{off:?}");
+        let r = off[0];
+        assert_eq!((&r["state"], &r["open"], &r["runq_ns"]), (&state.into(), &true.into(), &0.into()), "{r}");
+        assert!(r["mono_ns"].as_u64() <= watch["mono_ns"].as_u64() && end_ns(r) <= end, "{r} {watch}");
+        assert!(r["dur_ns"].as_u64().unwrap() >= 300_000_000, "{r}");
+        assert!(r["by"].is_null() && r["waker"].is_null(), "nobody saw it leave: {r}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Page allocations, samples of the system, quotas.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+#[test]
+fn touched_memory_is_page_allocations() {
+    let _machine = Machine::take();
+    for raw in [false, true] {
+        let (workload, records) = watched(&["pages", "5003"], if raw { &["--raw"] } else { &[] });
+        let (from, to) = (workload.said("from_ns"), workload.said("to_ns"));
+        let inside: Vec<_> = records
+            .of("mem", "mm_page_alloc")
+            .filter(|r| r["tid"] == workload.pid() && end_ns(r) >= from && r["mono_ns"].as_u64().unwrap() <= to)
+            .collect();
+        let bytes: u64 = inside.iter().map(|r| r["bytes"].as_u64().unwrap()).sum();
+        let count: u64 = inside.iter().map(|r| r["count"].as_u64().unwrap()).sum();
+        // Where the kernel hands out huge pages, one allocation serves many of the touched ones: bytes hold in any case.
+        assert!(bytes >= 5003 * 4096 && bytes < 2 * 5003 * 4096 + (4 << 20), "{bytes}");
+        assert!(count <= inside.len() as u64 || !raw, "raw: one record each");
+        if !raw {
+            assert!(inside.iter().all(|r| r["dur_ns"].as_u64().unwrap_or(0) < 50_000_000), "{inside:?}");
+        }
+    }
+}
+
+#[test]
+fn samples_come_each_second_and_once_at_stop() {
+    let _machine = Machine::take();
+    let workload = Workload::start(&["spin", "1"]);
+    let sched = sched_on(workload.pid(), &["-d", "2500ms"]);
+    let records = check(sched.wait().exits(0));
+    let samples: Vec<_> = records.of("sys", "sample").collect();
+    assert!((2..=3).contains(&samples.len()), "{samples:?}");
+    for pair in samples.windows(2) {
+        assert_eq!(end_ns(pair[0]), pair[1]["mono_ns"].as_u64().unwrap(), "no gap between two samples");
+    }
+    let online = std::thread::available_parallelism().unwrap().get() as u64;
+    for sample in samples {
+        let number = |key: &str| sample[key].as_f64().unwrap_or_else(|| panic!("{key} in {sample}"));
+        for key in ["cpu_pct", "cpu_max_pct", "iowait_pct", "steal_pct"] {
+            assert!((0.0..=100.0).contains(&number(key)), "{key} in {sample}");
+        }
+        assert!(number("cpu_max_pct") >= number("cpu_pct"));
+        assert!(sample["cpus"].as_u64().unwrap() >= online);
+        assert!(sample["mem_avail_bytes"].as_u64().unwrap() > 1 << 20);
+        assert!(sample["quota"].is_array());
+    }
+}
+
+#[test]
+fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
+    let _machine = Machine::take();
+    let group = LimitedGroup::new();
+    let mut workload = Workload::start(&["spin", "600"]);
+    group.admit(workload.pid());
+    let sched = sched_on(workload.pid(), &[]);
+    workload.go();
+    workload.wait_for("done");
+    let records = stop(sched);
+
+    let pid = workload.pid();
+    let mine = records
+        .of("sys", "sample")
+        .flat_map(|sample| sample["quota"].as_array().unwrap())
+        .filter(|quota| quota["cgroup"].as_str().unwrap().ends_with(&group.name));
+    let (mut periods, mut throttled, mut throttled_ns) = (0, 0, 0);
+    for quota in mine {
+        assert_eq!(quota["pids"].as_array().unwrap(), &[Value::from(pid)]);
+        periods += quota["periods"].as_u64().unwrap();
+        throttled += quota["throttled"].as_u64().unwrap();
+        throttled_ns += quota["throttled_ns"].as_u64().unwrap();
+    }
+    // 600 ms of CPU at 20 ms in each 100 ms.
+    assert!(periods > 10 && throttled > 10 && throttled <= periods, "{periods} {throttled}");
+    assert!(throttled_ns > 500_000_000, "{throttled_ns}");
+    // It was runnable all the time.
+    let stopped = records.of("sched", "sched_switch").filter(|r| r["tid"] == pid && r["state"] == "R");
+    let waited: u64 = stopped.map(|r| r["runq_ns"].as_u64().unwrap()).sum();
+    assert!(waited > 500_000_000, "{waited}");
+    workload.end();
+}
+
+/// A cgroup with 20 % of a CPU, removed at the end.
+struct LimitedGroup {
+    dir: PathBuf,
+    name: String,
+}
+
+impl LimitedGroup {
+    fn new() -> Self {
+        let name = format!("ingero-test-{}", std::process::id());
+        let v1 = Path::new("/sys/fs/cgroup/cpu");
+        let (root, version_1) = if v1.join("cpu.cfs_quota_us").exists() || v1.join("cpu.shares").exists() {
+            (v1.to_path_buf(), true)
+        } else {
+            (PathBuf::from("/sys/fs/cgroup"), false)
+        };
+        let dir = root.join(&name);
+        if !version_1 {
+            fs::write(root.join("cgroup.subtree_control"), "+cpu").expect("handing the cpu controller down");
+        }
+        fs::create_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+        if version_1 {
+            fs::write(dir.join("cpu.cfs_period_us"), "100000").unwrap();
+            fs::write(dir.join("cpu.cfs_quota_us"), "20000").unwrap();
+        } else {
+            fs::write(dir.join("cpu.max"), "20000 100000").unwrap();
+        }
+        Self { dir, name }
+    }
+
+    fn admit(&self, pid: u32) {
+        fs::write(self.dir.join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for LimitedGroup {
+    fn drop(&mut self) {
+        // The workload has ended, but may take a moment to leave.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.dir).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
