@@ -39,10 +39,10 @@ volatile const bool filter_tgids = false;
 volatile const bool follow_children = false;
 
 /* How long a thread waits at most for its new libraries to be probed. */
-volatile const __u64 link_wait_ns = 250000000;
-/* Waits that were in vain so far. User space is stuck then, and after a few of them nobody waits any more. */
+volatile const __u64 link_wait_ns = 1000000000;
+/* Waits in vain, one after the other. User space is stuck then, and after a few of them nobody waits any more. */
 __u32 vain_waits = 0;
-#define MAX_VAIN_WAITS 4
+#define MAX_VAIN_WAITS 3
 /* Whether processes under seccomp get no return probe: on some kernels it could kill them. */
 volatile const bool spare_seccomp = false;
 
@@ -75,12 +75,12 @@ struct {
 	__type(value, __u8);
 } tgids SEC(".maps");
 
-/* Threads that wait at `cuda_linked`. */
+/* Threads that wait at `cuda_linked`, and since when, CLOCK_MONOTONIC ns. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
 	__type(key, __u32);
-	__type(value, __u8);
+	__type(value, __u64);
 } linking SEC(".maps");
 
 struct {
@@ -524,13 +524,13 @@ int cuda_return(struct pt_regs *ctx)
  * Only hints for the search for libraries: a lost one costs a scan interval, so it is not counted. Returns whether it was
  * told.
  */
-static __always_inline bool tell(enum record_kind kind, __u32 pid, __u32 other)
+static __always_inline bool tell(enum record_kind kind, __u32 pid, __u32 other, __u64 at_ns)
 {
 	struct process_record record = {
 		.kind = kind,
 		.pid = pid,
 		.parent_pid = other,
-		.at_ns = bpf_ktime_get_ns(),
+		.at_ns = at_ns,
 	};
 
 	return bpf_ringbuf_output(&events, &record, sizeof(record), BPF_RB_FORCE_WAKEUP) == 0;
@@ -539,14 +539,35 @@ static __always_inline bool tell(enum record_kind kind, __u32 pid, __u32 other)
 struct wait_for_word {
 	__u32 tid;
 	__u64 until_ns;
+	__u64 yield_ns;
+	/* Any memory of the thread that is mapped. */
+	const void *memory;
 };
 
-/* One look whether user space has taken the thread off `linking`; 1 ends the wait. */
-static long still_waiting(__u32 unused, struct wait_for_word *wait)
-{
-	__u32 tid = wait->tid;
+/* How often the waiting thread lets others have its CPU. */
+#define YIELD_INTERVAL_NS 100000
 
-	return !bpf_map_lookup_elem(&linking, &tid) || bpf_ktime_get_ns() > wait->until_ns;
+/*
+ * One look whether user space has taken the thread off `linking`; 1 ends the wait.
+ *
+ * Now and then the thread reads its own memory the long way round, for what it does on the way: the kernel looks whether
+ * somebody else should have the CPU (`cond_resched` in get_user_pages). Without that, a kernel that does not preempt
+ * itself would keep user space from the very CPU on which it is waited for. Not oftener, because the way takes the lock
+ * that user space needs to place its probes.
+ */
+static long wait_is_over(__u32 unused, struct wait_for_word *wait)
+{
+	__u64 now = bpf_ktime_get_ns();
+	__u32 tid = wait->tid;
+	__u8 byte;
+
+	if (!bpf_map_lookup_elem(&linking, &tid) || now > wait->until_ns)
+		return 1;
+	if (now > wait->yield_ns) {
+		bpf_copy_from_user_task(&byte, sizeof(byte), wait->memory, bpf_get_current_task_btf(), 0);
+		wait->yield_ns = bpf_ktime_get_ns() + YIELD_INTERVAL_NS;
+	}
+	return 0;
 }
 
 /*
@@ -568,15 +589,23 @@ int cuda_linked(struct pt_regs *ctx)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = id >> 32, tid = id;
-	__u8 one = 1;
-	struct wait_for_word wait = { .tid = tid, .until_ns = bpf_ktime_get_ns() + link_wait_ns };
+	__u64 now = bpf_ktime_get_ns();
+	struct wait_for_word wait = {
+		.tid = tid,
+		.until_ns = now + link_wait_ns,
+		.memory = (const void *)entry_sp(ctx),
+	};
 
-	if (!bpf_map_lookup_elem(&tgids, &tgid) || bpf_map_update_elem(&linking, &tid, &one, BPF_ANY))
+	if (!bpf_map_lookup_elem(&tgids, &tgid) || bpf_map_update_elem(&linking, &tid, &now, BPF_ANY))
 		return 0;
-	if (tell(RECORD_LINKED, tgid, tid) && vain_waits < MAX_VAIN_WAITS)
-		bpf_loop(1 << 23, still_waiting, &wait, 0);
+	/* The kernel allows so many rounds a loop, which are over in a third of a second. */
+	if (tell(RECORD_LINKED, tgid, tid, now) && vain_waits < MAX_VAIN_WAITS)
+		for (int i = 0; i < 4 && bpf_loop(1 << 23, wait_is_over, &wait, 0) == 1 << 23; i++)
+			;
 	if (bpf_map_delete_elem(&linking, &tid) == 0)
 		__sync_fetch_and_add(&vain_waits, 1);
+	else
+		vain_waits = 0;
 	return 0;
 }
 
@@ -591,14 +620,14 @@ int BPF_PROG(cuda_fork, struct task_struct *parent, struct task_struct *child)
 		return 0;
 	if (follow_children)
 		bpf_map_update_elem(&tgids, &tgid, &one, BPF_ANY);
-	tell(RECORD_FORK, tgid, parent_tgid);
+	tell(RECORD_FORK, tgid, parent_tgid, bpf_ktime_get_ns());
 	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(cuda_exec, struct task_struct *task)
 {
-	tell(RECORD_EXEC, task->tgid, 0);
+	tell(RECORD_EXEC, task->tgid, 0, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -611,7 +640,7 @@ int BPF_PROG(cuda_exit, struct task_struct *task)
 	if (task->signal->live.counter != 0 || !bpf_map_lookup_elem(&tgids, &tgid))
 		return 0;
 	bpf_map_delete_elem(&tgids, &tgid);
-	tell(RECORD_EXIT, tgid, 0);
+	tell(RECORD_EXIT, tgid, 0, bpf_ktime_get_ns());
 	return 0;
 }
 

@@ -115,7 +115,7 @@ pub struct Tracer {
     ring: Ring,
     symbols: Array<MapData, [u8; 8]>,
     tgids: HashMap<MapData, u32, u8>,
-    linking: HashMap<MapData, u32, u8>,
+    linking: HashMap<MapData, u32, u64>,
     linker_hooks: Vec<UProbeLink>,
     counters: PerCpuArray<MapData, [u64; 5]>,
     lost_since: Array<MapData, u64>,
@@ -239,7 +239,7 @@ impl Tracer {
     }
 
     /// Makes watched processes wait, when their dynamic linker has mapped libraries, until [`Tracer::resume`] is called for
-    /// the thread that a [`record::Record::Linked`] names, or 250 ms have passed. For processes that we have
+    /// the thread that a [`record::Record::Linked`] names, or a second has passed. For processes that we have
     /// started ourselves.
     ///
     /// `linker` is the dynamic linker's file, `offset` that of its function `_dl_debug_state`, bytes.
@@ -262,10 +262,10 @@ impl Tracer {
         Ok(())
     }
 
-    /// Lets a thread go on that waits in its dynamic linker.
-    pub fn resume(&mut self, tid: u32) {
-        // It may have waited long enough already.
-        let _ = self.linking.remove(&tid);
+    /// Lets a thread go on that waits in its dynamic linker since `at_ns`. Returns whether it still did.
+    pub fn resume(&mut self, tid: u32, at_ns: u64) -> bool {
+        // It may have waited long enough already, and wait again by now, for another library.
+        self.linking.get(&tid, 0).is_ok_and(|since| since == at_ns) && self.linking.remove(&tid).is_ok()
     }
 
     /// Takes the hooks off the dynamic linker.

@@ -36,6 +36,8 @@ pub enum Record<'a> {
         pid: u32,
         /// Its thread that waits for [`super::Tracer::resume`].
         tid: u32,
+        /// Since when it waits, CLOCK_MONOTONIC ns.
+        at_ns: u64,
     },
     /// A watched process has ended.
     Exit {
@@ -140,7 +142,7 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
                 2 => Some(Record::Fork { pid, parent_pid: u32_at(bytes, 8)? }),
                 3 => Some(Record::Exec { pid }),
                 4 => Some(Record::Exit { pid }),
-                5 => Some(Record::Linked { pid, tid: u32_at(bytes, 8)? }),
+                5 => Some(Record::Linked { pid, tid: u32_at(bytes, 8)?, at_ns: u64_at(bytes, 16)? }),
                 _ => None,
             }
         }
@@ -236,14 +238,15 @@ mod tests {
         let mut bytes = vec![2, 0, 0, 0];
         bytes.extend(7u32.to_le_bytes());
         bytes.extend(6u32.to_le_bytes());
-        bytes.extend([0; 12]);
+        bytes.extend([0; 4]);
+        bytes.extend(8u64.to_le_bytes());
         assert_eq!(parse(&bytes), Some(Record::Fork { pid: 7, parent_pid: 6 }));
         bytes[0] = 3;
         assert_eq!(parse(&bytes), Some(Record::Exec { pid: 7 }));
         bytes[0] = 4;
         assert_eq!(parse(&bytes), Some(Record::Exit { pid: 7 }));
         bytes[0] = 5;
-        assert_eq!(parse(&bytes), Some(Record::Linked { pid: 7, tid: 6 }));
+        assert_eq!(parse(&bytes), Some(Record::Linked { pid: 7, tid: 6, at_ns: 8 }));
         bytes[0] = 6;
         assert_eq!(parse(&bytes), None);
     }

@@ -70,9 +70,8 @@ pub struct Trace<'o> {
     /// A scan before the next regular one.
     early_scan: Option<Instant>,
     last_pid: u32,
-    /// Threads that wait in their dynamic linker for us.
-    waiting: Vec<u32>,
-    detach_ns: u64,
+    /// Threads that wait in their dynamic linker for us, and since when.
+    waiting: Vec<(u32, u64)>,
 }
 
 /// The `filter` of the `start` record.
@@ -127,7 +126,6 @@ impl<'o> Trace<'o> {
             early_scan: None,
             last_pid: 0,
             waiting: Vec::new(),
-            detach_ns: 0,
         })
     }
 
@@ -283,9 +281,9 @@ impl<'o> Trace<'o> {
             Some(Record::Exec { pid }) if processes.is_of_interest(pid) => {
                 early_scan.get_or_insert_with(|| Instant::now() + AFTER_EXEC);
             }
-            Some(Record::Linked { pid, tid }) => {
+            Some(Record::Linked { pid, tid, at_ns }) => {
                 processes.note_call(pid);
-                waiting.push(tid);
+                waiting.push((tid, at_ns));
             }
             Some(Record::Exit { pid }) => processes.ended(pid),
             Some(Record::Exec { .. }) | None => {}
@@ -303,8 +301,13 @@ impl<'o> Trace<'o> {
             let notes = self.probe(&found);
             self.announce(&found, notes)?;
         }
-        for tid in self.waiting.drain(..) {
-            self.tracer.resume(tid);
+        for (tid, at_ns) in self.waiting.drain(..) {
+            let waited = Nanos(mono_ns().saturating_sub(at_ns));
+            if self.tracer.resume(tid, at_ns) {
+                self.log.detail(format!("thread {tid} waited {waited} for its libraries to be probed"));
+            } else {
+                self.log.detail(format!("thread {tid} went on before its libraries were probed, {waited} ago"));
+            }
         }
         // A machine with very many processes is looked at less often.
         self.next_scan = Instant::now() + self.scan_interval().max(started.elapsed() * SCAN_SHARE);
@@ -402,8 +405,7 @@ impl<'o> Trace<'o> {
         let started = Instant::now();
         self.tracer.unhook_linker();
         self.probes.detach();
-        self.detach_ns = elapsed_ns(started);
-        self.log.detail(format!("detached in {}", Nanos(self.detach_ns)));
+        self.log.detail(format!("detached in {}", Nanos(elapsed_ns(started))));
     }
 
     /// After [`Trace::detach`]: writes what is left, what was still open, and the last line.
