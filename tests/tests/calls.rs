@@ -165,3 +165,39 @@ fn both_runtimes_in_two_processes_are_told_apart() {
         assert_eq!(out.records().outermost(pid).count(), 17, "{out}");
     }
 }
+
+/// A deadlocked collective or a hung synchronise looks like this: it must be visible, not absent.
+#[test]
+fn a_call_that_has_not_returned_is_written_as_open() {
+    let _machine = Machine::take();
+    let mut workload = Workload::at_its_gate(&plan(&["cudaMalloc", "cudaDeviceSynchronize,sleep=1000s"]));
+    let pid = workload.pid();
+    let mut tracer = Background::start_piped(&mut cuda(pid));
+    tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
+    workload.go();
+    tracer.wait_for("the call before it", |r| r["op"] == "cudaMalloc");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let out = tracer.interrupt().exits(0);
+    let records = out.records();
+    let open = records.only("cudart", "cudaDeviceSynchronize");
+    assert_eq!((&open["open"], &open["pid"], &open["depth"]), (&true.into(), &pid.into(), &0.into()), "{open}");
+    assert!(open["dur_ns"].as_u64().unwrap() >= 200_000_000, "{open}");
+    assert!(open.get("ret").is_none(), "it has returned nothing: {open}");
+}
+
+#[test]
+fn two_tracers_see_the_same_calls() {
+    let _machine = Machine::take();
+    let workload = Workload::at_its_gate(&plan(&["cudaMalloc*503", "cudaLaunchKernel*211"]));
+    let pid = workload.pid();
+    let mut tracers = [(); 2].map(|()| Background::start_piped(&mut cuda(pid)));
+    for tracer in &mut tracers {
+        tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
+    }
+    workload.run();
+    for tracer in tracers {
+        let out = tracer.interrupt().exits(0);
+        assert_eq!(out.records().outermost(pid).count(), 714, "{out}");
+        out.records().balance();
+    }
+}
