@@ -241,7 +241,7 @@ impl Engine {
         process.call(record, start_ns, dur_ns, &mut self.names, &self.samples);
     }
 
-    fn settle(&mut self, at_end: bool) {
+    pub(crate) fn settle(&mut self, at_end: bool) {
         let delay_ns = if self.samples.any() { SETTLE_WITH_SAMPLES_NS } else { SETTLE_NS };
         let now_ns = self.now_ns;
         let mut horizon_ns = now_ns;

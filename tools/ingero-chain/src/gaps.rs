@@ -240,6 +240,12 @@ impl Settlement {
         }
     }
 
+    /// Those that are still kept one by one.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &Settled> {
+        self.kept.iter()
+    }
+
     /// The gaps among them: stretches of at least `limit_ns`.
     pub fn gaps(&self, limit_ns: u64) -> GapSum {
         let mut sum = self.folded.clone();

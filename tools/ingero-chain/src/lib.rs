@@ -25,6 +25,8 @@ pub mod options;
 pub mod path;
 pub mod period;
 pub mod process;
+#[cfg(test)]
+mod reference;
 mod report;
 pub mod run;
 pub mod sketch;
