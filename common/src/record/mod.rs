@@ -1,6 +1,6 @@
 //! The record contract (schema 1): what the tools write and what they understand when they read.
 //!
-//! `docs/schema.md` has the words. Writing uses the structs of [`write`], which borrow everything and
+//! `docs/schema.md` has the words. Writing uses the structs of [`mod@write`], which borrow everything and
 //! are serialised without an allocation; reading uses [`Record`], one flat view of the keys that any
 //! tool of the suite acts on, borrowed from the line.
 
