@@ -66,11 +66,29 @@ pub(crate) struct Attribution {
     processes: Processes,
     inputs: Vec<Coverage>,
     losses: VecDeque<Loss>,
+    /// Ends of processes and threads whose past may go a window later: a call that was open at the end
+    /// may have been noticed by the other tracer a little after it.
+    graves: VecDeque<Grave>,
+    window_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Grave {
+    at_ns: u64,
+    key: Key,
+    /// Only this thread ended.
+    tid: Option<u32>,
 }
 
 impl Attribution {
-    pub(crate) fn new(inputs: usize) -> Self {
-        Self { processes: Processes::default(), inputs: vec![Coverage::default(); inputs], losses: VecDeque::new() }
+    pub(crate) fn new(inputs: usize, window_ns: u64) -> Self {
+        Self {
+            processes: Processes::default(),
+            inputs: vec![Coverage::default(); inputs],
+            losses: VecDeque::new(),
+            graves: VecDeque::new(),
+            window_ns,
+        }
     }
 
     /// A record of input `lane`, placed at [`start_ns`, `end_ns`].
@@ -137,14 +155,24 @@ impl Attribution {
     }
 
     /// A record has been written; what only it needed may go.
-    pub(crate) fn written(&mut self, domain: u16, item: &Item, start_ns: u64) {
-        let Some(pid) = item.pid else { return };
-        let (key, tid) = (Key { domain, pid }, item.tid.unwrap_or(pid));
-        match item.kind {
-            Kind::Call { outermost: true } => self.processes.call_written(key, tid, start_ns),
-            Kind::Task(Task::ProcessExit) => self.processes.exit_written(key),
-            Kind::Task(Task::ThreadExit) => self.processes.thread_exit_written(key, tid, start_ns),
-            _ => {}
+    pub(crate) fn written(&mut self, domain: u16, item: &Item, start_ns: u64, end_ns: u64) {
+        if let Some(pid) = item.pid {
+            let (key, tid) = (Key { domain, pid }, item.tid.unwrap_or(pid));
+            match item.kind {
+                Kind::Call { outermost: true } => self.processes.call_written(key, tid, start_ns),
+                Kind::Task(Task::ProcessExit) => self.graves.push_back(Grave { at_ns: start_ns, key, tid: None }),
+                Kind::Task(Task::ThreadExit) => self.graves.push_back(Grave { at_ns: start_ns, key, tid: Some(tid) }),
+                _ => {}
+            }
+        }
+        while let Some(&Grave { at_ns, key, tid }) = self.graves.front()
+            && at_ns.saturating_add(self.window_ns) < end_ns
+        {
+            self.graves.pop_front();
+            match tid {
+                None => self.processes.clear_dead(key),
+                Some(tid) => self.processes.clear_thread(key, tid, at_ns),
+            }
         }
     }
 

@@ -41,6 +41,7 @@ pub(crate) struct Join<'a> {
     options: &'a Options,
     log: &'a Log,
     hub: Arc<Hub>,
+    window_ns: u64,
     merge: Merge,
     attribution: Attribution,
     filter: Filter,
@@ -69,6 +70,8 @@ struct InputState {
     /// Bad lines beyond [`SINGLE_BAD_LINES`]: how many, from, to.
     flood: Option<(u64, u64, u64)>,
     bad_lines: u64,
+    /// Of these, so many have had their turn in the output.
+    bad_lines_told: u64,
     broken: bool,
 }
 
@@ -92,11 +95,13 @@ impl<'a> Join<'a> {
         live: bool,
         out: impl Sink + 'a,
     ) -> Self {
+        let window_ns = u64::try_from(options.window.as_nanos()).unwrap_or(u64::MAX);
         Self {
             options,
             log,
             hub,
-            attribution: Attribution::new(merge.lanes.len()),
+            window_ns,
+            attribution: Attribution::new(merge.lanes.len(), window_ns),
             merge,
             filter: Filter::new(options),
             frame: Frame::default(),
@@ -203,10 +208,9 @@ impl<'a> Join<'a> {
         self.newest_ns = self.newest_ns.max(entry.end_ns);
         self.ahead_bytes += entry.held_bytes();
         self.ahead.push_back(entry);
-        let window_ns = u64::try_from(self.options.window.as_nanos()).unwrap_or(u64::MAX);
         while let Some(first) = self.ahead.front() {
             let too_much = self.ahead_bytes > MAX_AHEAD_BYTES;
-            if first.end_ns >= self.newest_ns.saturating_sub(window_ns) && !too_much {
+            if first.end_ns >= self.newest_ns.saturating_sub(self.window_ns) && !too_much {
                 break;
             }
             self.write_first()?;
@@ -252,7 +256,7 @@ impl<'a> Join<'a> {
         self.counts.seen += counted;
         if !self.filter.keeps(item, start_ns, end_ns) {
             self.counts.filtered += counted;
-            self.attribution.written(entry.domain, item, start_ns);
+            self.attribution.written(entry.domain, item, start_ns, end_ns);
             return Ok(());
         }
         self.counts.written += counted;
@@ -267,7 +271,7 @@ impl<'a> Join<'a> {
             annotate(&mut self.line, entry.line(), host.as_ref(), flag_late)?;
             self.out.record(&self.line)?;
         }
-        self.attribution.written(entry.domain, item, start_ns);
+        self.attribution.written(entry.domain, item, start_ns, end_ns);
         Ok(())
     }
 
@@ -316,7 +320,8 @@ impl<'a> Join<'a> {
     /// A `lost` record for a bad line.
     fn write_bad(&mut self, lane: usize, start_ns: u64, end_ns: u64) -> anyhow::Result<()> {
         let input = &mut self.inputs[lane];
-        if input.bad_lines > SINGLE_BAD_LINES {
+        input.bad_lines_told += 1;
+        if input.bad_lines_told > SINGLE_BAD_LINES {
             let flood = input.flood.get_or_insert((0, start_ns, end_ns));
             *flood = (flood.0 + 1, flood.1.min(start_ns), flood.2.max(end_ns));
             return Ok(());
@@ -380,13 +385,13 @@ impl<'a> Join<'a> {
     fn report(self) -> anyhow::Result<Exit> {
         for (input, lane) in self.inputs.iter().zip(&self.merge.lanes) {
             if input.bad_lines > 1 {
-                self.log.warn(format!("{}: {} lines in all were no records", lane.name, input.bad_lines));
+                self.log.warn(format!("{}: lines that were no records: {}", lane.name, input.bad_lines));
             }
         }
         if self.counts.late > 0 {
             self.log.note(format!(
-                "{} records came later than the window of {:?} allows; they are flagged `late`",
-                self.counts.late, self.options.window
+                "records that came later than the window of {:?} allows, written behind their place with `late`: {}",
+                self.options.window, self.counts.late
             ));
         }
         if self.merge.cut_short {

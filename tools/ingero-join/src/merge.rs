@@ -136,7 +136,6 @@ pub(crate) struct Lane {
     domain: u16,
     /// Bad lines since the last one with a time; they lie between it and the next.
     bad: Vec<Entry>,
-    pub(crate) bad_lines: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +180,6 @@ impl Lane {
             wall_offset_ns: None,
             domain: 0,
             bad: Vec::new(),
-            bad_lines: 0,
         }
     }
 
@@ -338,7 +336,6 @@ impl Merge {
                 if self.strict {
                     bail!("{}, line {number}: {reason}; not strict, it would be skipped and counted", lane.name);
                 }
-                lane.bad_lines += 1;
                 lane.bad.push(Entry {
                     start_ns: 0,
                     end_ns: 0,

@@ -124,8 +124,8 @@ impl Processes {
         }
     }
 
-    /// The end of a process has been written, and with it every call that it can have made.
-    pub(crate) fn exit_written(&mut self, key: Key) {
+    /// A process ended so long ago that every call it made has been written.
+    pub(crate) fn clear_dead(&mut self, key: Key) {
         let Some(process) = self.all.get_mut(&key).filter(|p| p.dead) else { return };
         self.entries -= process.threads.values().map(Thread::len).sum::<usize>();
         process.threads = HashMap::new();
@@ -142,8 +142,8 @@ impl Processes {
         }
     }
 
-    /// The end of a thread at `at_ns` has been written.
-    pub(crate) fn thread_exit_written(&mut self, key: Key, tid: u32, at_ns: u64) {
+    /// A thread ended at `at_ns`, so long ago that every call it made has been written.
+    pub(crate) fn clear_thread(&mut self, key: Key, tid: u32, at_ns: u64) {
         if let Some(thread) = self.all.get_mut(&key).and_then(|p| p.threads.get_mut(&tid)) {
             self.entries -= thread.forget_before(at_ns);
         }

@@ -18,7 +18,7 @@
 mod query;
 mod row;
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
@@ -61,13 +61,39 @@ struct Import<'a> {
     renderer: Renderer<'a>,
     batch: Box<Batch>,
     lines: u64,
-    /// By end; the second number keeps equal ends in order.
-    held: BinaryHeap<Reverse<(i64, u64, Row)>>,
+    held: BinaryHeap<Reverse<Held>>,
     rows: u64,
     /// Ends of the open calls of each thread, outermost first.
     open_calls: HashMap<u32, Vec<i64>>,
     watched_cuda: HashSet<u32>,
     watched_sched: HashSet<u32>,
+}
+
+/// A row that waits for its end; the number keeps equal ends in order.
+struct Held {
+    end_ns: i64,
+    number: u64,
+    row: Row,
+}
+
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Held {}
+
+impl PartialOrd for Held {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Held {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.end_ns, self.number).cmp(&(other.end_ns, other.number))
+    }
 }
 
 impl<'a> Import<'a> {
@@ -146,15 +172,13 @@ impl<'a> Import<'a> {
 
     fn hold(&mut self, end_ns: i64, row: Row) {
         self.rows += 1;
-        self.held.push(Reverse((end_ns, self.rows, row)));
+        self.held.push(Reverse(Held { end_ns, number: self.rows, row }));
     }
 
     /// Lets go of what ends before `until_ns`.
     fn release(&mut self, until_ns: i64, put: &mut impl FnMut(Box<Batch>)) -> anyhow::Result<()> {
-        while let Some(Reverse((end_ns, _, _))) = self.held.peek()
-            && *end_ns < until_ns
-            && let Some(Reverse((_, _, row))) = self.held.pop()
-        {
+        while self.held.peek().is_some_and(|first| first.0.end_ns < until_ns) {
+            let Some(Reverse(Held { row, .. })) = self.held.pop() else { break };
             self.push_line(&row)?;
             if self.batch.bytes.len() >= BATCH_BYTES {
                 put(std::mem::take(&mut self.batch));

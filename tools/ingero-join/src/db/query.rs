@@ -10,7 +10,7 @@ use rusqlite::{Connection, OpenFlags, Row as SqlRow};
 const MINUTE_NS: i64 = 60_000_000_000;
 
 /// A row of `events`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug)]
 pub(super) struct Event {
     /// Nanoseconds since the epoch: the start of a call, the end of anything else.
     pub(super) stamp_ns: i64,
@@ -32,7 +32,7 @@ pub(super) struct EventKind {
 }
 
 /// Rows of one process that were counted in a minute and are not there.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug)]
 pub(super) struct Loss {
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
@@ -43,7 +43,7 @@ pub(super) struct Loss {
 }
 
 /// A row of `system_snapshots`.
-#[derive(Clone, Debug, PartialEq, PartialOrd)]
+#[derive(Clone, Debug)]
 pub(super) struct SystemSample {
     pub(super) end_ns: i64,
     pub(super) dur_ns: i64,

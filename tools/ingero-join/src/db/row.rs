@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::db::query::{Event, EventKind, Facts, Loss, SystemSample};
 
 /// Something that becomes a line.
-#[derive(Clone, Debug, PartialEq, PartialOrd)]
+#[derive(Clone, Debug)]
 pub(super) enum Row {
     Start,
     Watch { stream: &'static str, pid: u32, at_ns: i64 },
@@ -18,15 +18,6 @@ pub(super) enum Row {
     Sample(SystemSample),
     Lost(Loss),
     End,
-}
-
-/// Ordered only as the last resort after end and number, which are never both equal.
-impl Eq for Row {}
-
-impl Ord for Row {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal)
-    }
 }
 
 /// Turns rows into lines.

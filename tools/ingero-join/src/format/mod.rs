@@ -1,5 +1,8 @@
 //! The forms in which the joined stream can be written.
 
+mod chrome;
+mod csv;
+
 use std::io;
 
 use crate::options::Format;
@@ -22,7 +25,9 @@ pub(crate) trait Writer {
 /// The writer for a format.
 pub(crate) fn writer<'a, S: Sink + 'a>(format: Format, out: S) -> Box<dyn Writer + 'a> {
     match format {
-        Format::Ndjson | Format::Csv | Format::Chrome => Box::new(Ndjson { out }),
+        Format::Ndjson => Box::new(Ndjson { out }),
+        Format::Csv => Box::new(csv::Csv::new(out)),
+        Format::Chrome => Box::new(chrome::Chrome::new(out)),
     }
 }
 
