@@ -10,11 +10,11 @@ import subprocess
 
 import bounds
 import hosts
-from truth import Paths, gaps, slow_calls
+from truth import DRAINS, Paths, gaps, slow_calls
 
 ALARM = ("medium", "high")
 FINDINGS = ("gap", "slow_call", "drop", "stall", "oom")
-SLACK_NS = 1_000_000
+STALL_NS = 2_000_000_000  # what is in flight or silent for less may still be under way
 
 
 def strict(text):
@@ -126,9 +126,9 @@ class Checker:
             gs = [g for g in found if (g.call.op if g.call else None) == op and g.ns >= bounds.POSSIBLE_GAP_NS]
             big = [g for g in gs if g.ns >= bounds.CERTAIN_GAP_NS]
             if len(mine) == 1 and big and not self.world.lost and not self.s.sched_late and all(g.must for g in big):
-                if all(g.drained for g in big) and mine[0].get("proven") is not True:
+                if all(g.drained is True for g in big) and mine[0].get("proven") is not True:
                     self.fail("proven", f"{brief(mine[0])}: each gap follows a synchronise, proven is {mine[0].get('proven')}")
-                if not any(g.drained for g in big) and mine[0].get("proven") is True:
+                if all(g.drained is False for g in big) and mine[0].get("proven") is True:
                     self.fail("proven", f"{brief(mine[0])}: proven, but no gap follows a synchronise")
         if not named:
             total = bounds.Bounds()
@@ -140,7 +140,8 @@ class Checker:
         for op in set(by_op) | {c.get("call") for c in chains}:
             mine = [c for c in chains if c.get("call") == op]
             warm, every = by_op.get(op, (bounds.Bounds(), bounds.Bounds()))
-            loud = [c for c in mine if c.get("severity") in ALARM]
+            # a synchronise that waits for a busy GPU is no host fault: it may be played down
+            loud = [c for c in mine if c.get("severity") in ALARM or op in DRAINS]
             if loud or warm.lost[0]:
                 self.compare(f"slow {op} of {pid}", warm, loud, warm.slack)
             elif mine:
@@ -154,13 +155,13 @@ class Checker:
         loud = [c for c in chains if c.get("severity") in ALARM]
         if hung and not self.world.lost:
             length = self.world.end - hung[0].start
-            if length > 0.06 * self.wall:
+            if length > 0.06 * self.wall and length > STALL_NS:
                 ok = [c for c in loud if c["op"] in ("stall", "slow_call") and abs(c["lost_ns"] - length) <= 0.02 * length]
                 if not ok:
                     self.fail("missed", f"a call of {pid} hung for {length} ns: {[brief(c) for c in loud]}")
-                elif any(x["cause"] != "blocked" for x in ok[0].get("causes", [])):
+                elif any(x["cause"] != "blocked" and x["ns"] > 0.01 * length for x in ok[0].get("causes", [])):
                     self.fail("cause", f"{brief(ok[0])}: {ok[0]['causes']} for a call asleep")
-        if self.s.kind == "stalled" and tail_ns > 0.2 * self.wall and not self.world.lost:
+        if self.s.kind == "stalled" and tail_ns > 0.2 * self.wall and tail_ns > STALL_NS and not self.world.lost:
             near = [c for c in loud if abs(c["lost_ns"] - tail_ns) <= 0.02 * tail_ns]
             if not near:
                 self.fail("missed", f"{pid} made no call for the last {tail_ns} ns: {[brief(c) for c in loud]}")

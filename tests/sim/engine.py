@@ -127,7 +127,7 @@ class Sim:
         self.cpus = [Cpu(i) for i in range(ncpu)]
         self.events, self.seq = [], 0
         self.procs, self.cgroups, self.life = [], [], []
-        self.free_pids, self.used = [], set()
+        self.free_pids = []
         self.next_id = 100
 
     # ---- time
@@ -165,6 +165,8 @@ class Sim:
         return self._fresh() if proc.threads else proc.pid
 
     def process(self, comm, parent=None, pid=None):
+        if pid in self.free_pids:
+            self.free_pids.remove(pid)
         proc = Process(self, pid or self.new_pid(), comm, parent.proc if parent else None)
         self.procs.append(proc)
         if parent:

@@ -1,7 +1,5 @@
 """What ingero-join must have put into each CUDA record, from the intervals that were written."""
 
-from world import BASE
-
 
 def intervals(world):
     """tid-wise list of (start, end, runq_ns, off) of the written off-CPU records."""
@@ -12,7 +10,7 @@ def intervals(world):
             for off in offs:
                 if id(off) in world.off_written:
                     end, rec, _ = world.off_record(off, watched)
-                    start = rec["mono_ns"] - BASE
+                    start = rec["mono_ns"] - world.base
                     runq = rec.get("runq_ns", 0)
                     if rec.get("state") == "R":
                         runq = end - start
@@ -59,17 +57,17 @@ def check(world, records):
         for call in world.seen_calls(proc):
             if id(call) not in world.written:
                 continue
-            rec = by_key.get((call.th.tid, call.start + BASE, call.op))
+            rec = by_key.get((call.th.tid, call.start + world.base, call.op))
             if rec is None:
-                yield f"join: the call of tid {call.th.tid} at {call.start + BASE} is gone"
+                yield f"join: the call of tid {call.th.tid} at {call.start + world.base} is gone"
                 continue
             host = rec.get("host")
             if host is None:
-                yield f"join: no host at {call.start + BASE}"
+                yield f"join: no host at {call.start + world.base}"
                 continue
             want = watched(world, call)
             if want is not None and host.get("watched") is not want:
-                yield f"join: {call.op} tid {call.th.tid} at {call.start + BASE}: watched {host.get('watched')}, should be {want}"
+                yield f"join: {call.op} tid {call.th.tid} at {call.start + world.base}: watched {host.get('watched')}, should be {want}"
             for key, value in expected(world, offs.get(call.th, ()), call).items():
                 if host.get(key, 0) != value:
-                    yield f"join: {call.op} tid {call.th.tid} at {call.start + BASE}: {key} {host.get(key)}, should be {value}"
+                    yield f"join: {call.op} tid {call.th.tid} at {call.start + world.base}: {key} {host.get(key)}, should be {value}"

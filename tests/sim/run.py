@@ -4,7 +4,8 @@
     run.py --bin target/release                 40 seeds, some twenty seconds
     run.py --bin target/release --seeds 0..500  more
     run.py --bin ... --seeds 17 --keep DIR -v   one, with its inputs and outputs kept
-    run.py --self-test --seeds 0..100           only the simulator's own invariants
+    run.py --self-test --seeds 0..100           the simulator's own invariants, and reports made
+                                               from the truth, right and wrong, for the checker
 
 Exit: 0 all right, 1 a report differs from the truth (or an invariant is broken), 2 usage.
 """
@@ -19,6 +20,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import check  # noqa: E402
+import perfect  # noqa: E402
 import selftest  # noqa: E402
 from scenario import KINDS, Scenario  # noqa: E402
 
@@ -42,6 +44,8 @@ def one(args, seed, work):
     """One seed: (scenario, failures)."""
     scenario = Scenario(seed, args.kind)
     fails = [("simulator", text) for text in selftest.problems(scenario)]
+    if args.self_test:
+        fails += [("checker", text) for text in perfect.problems(scenario)]
     joined = chained = b""
     if args.bin:
         cuda, sched = os.path.join(work, "cuda.ndjson"), os.path.join(work, "sched.ndjson")

@@ -33,8 +33,9 @@ class Scenario:
         """A machine with another number of CPUs."""
         self.sim.cpus[:] = type(self.sim)(n, self.rng).cpus
 
-    def train(self, setup=None, gap_chance=None, pin=None, comm="train", cgroup=None, at=0, pid=None, **more):
+    def train(self, setup=None, gap_chance=None, pin=None, comm=None, cgroup=None, at=0, pid=None, **more):
         cfg = w.Train(self.rng)
+        comm = comm or self.rng.choice(["train", "python3", "pt_main_thread", "tr\"ain\\", "\u202eniart", "t\u00e4ner \u2028"])
         cfg.gap_chance = self.rng.choice([0.2, 0.6, 1.0]) if gap_chance is None else gap_chance
         for key, value in more.items():
             setattr(cfg, key, value)
@@ -53,8 +54,8 @@ class Scenario:
             start()
         return cfg
 
-    def other(self, comm, script, threads=1, allowed=None):
-        proc = self.sim.process(comm)
+    def other(self, comm, script, threads=1, allowed=None, pid=None):
+        proc = self.sim.process(comm, pid=pid)
         for _ in range(threads):
             proc.thread(script, allowed=allowed)
         return proc
@@ -98,12 +99,14 @@ class Scenario:
             self.note(lost=self.lost)
         self.stateless = rng.random() < 0.06
         self.nested = rng.random() < 0.1
+        # above 2^53 a double no longer holds each nanosecond
+        self.base = rng.choice([1_000_000_000, 1_000_000_000, 86_400_000_000_007, (1 << 53) + 12_345_679])
         self.sched_late = rng.random() < 0.06
 
     def run(self):
         sim, rng = self.sim, self.rng
         sim.run_until(self.end_ns)
-        world = World(sim, self.start_ns, self.end_ns, rng)
+        world = World(sim, self.start_ns, self.end_ns, rng, self.base)
         world.inversion_ns, world.irq_style, world.straddle = self.inversion, self.irq_style, self.straddle
         world.nested, world.lost = self.nested, self.lost
         for proc in self.trains:
@@ -111,11 +114,11 @@ class Scenario:
             if proc.died is not None and proc.died <= at:
                 continue
             world.cuda_watch[proc] = at
-            world.sched_watch[proc] = at
+            late = at + ((proc.died or self.end_ns) - at) // 3 if self.sched_late else at
+            world.sched_watch[proc] = late
             world.why[proc] = "cuda"
-            if self.sched_late:
-                world.sched_watch[proc] = at + (self.end_ns - at) // 3
-                self.note(sched_late=world.sched_watch[proc])
+            if late != at:
+                self.note(sched_late=late)
         for proc in sim.procs:
             top = proc
             while top is not None and top not in world.sched_watch:
@@ -210,6 +213,25 @@ def pooled(s):
 def children(s):
     s.train(w.child(s.work()))
     s.noise()
+
+
+def fed_throttled(s):
+    s.cpus(8)
+    group = Cgroup("/jobs/loader", s.ms(15, 50))
+    s.note(quota=group.quota_ns)
+    s.train(s.workers(s.work(10, 40, s.rng.choice([["run"], ["run", "run", "io"]])), cgroup=group))
+
+
+def fed_by_epochs(s):
+    every = s.rng.randint(2, 6)
+    s.note(epoch=every)
+    s.train(w.epochs(every, s.workers(depth=0, pin=False, feeder=s.rng.choice([None, "item"]))))
+
+
+def polled(s):
+    every = s.rng.randint(1, 5) * MS
+    s.note(every=every)
+    s.train(w.polling(s.work(8, 40), every))
 
 
 def asking(s):
@@ -335,7 +357,7 @@ def reused(s):
         if s.rng.random() < 0.5:
             s.train(s.workers(), pid=300, comm="train2", cold_ns=5 * MS)
         else:
-            s.other("innocent", w.hog(50 * MS, 0)).pid = 300
+            s.other("innocent", w.hog(50 * MS, 0), pid=300)
 
     s.sim.at(50 * MS, again)
 
@@ -344,7 +366,7 @@ def stalled(s):
     how = s.rng.choice(["io", "sleep", "run"])
     s.note(stall=how)
     steps = s.rng.randint(20, 40)
-    s.end_ns = s.ms(2500, 4000)
+    s.end_ns = s.ms(3500, 4500)
     done = []
 
     def fetch(me):
@@ -357,7 +379,7 @@ def stalled(s):
 
 
 def hung(s):
-    s.end_ns = s.ms(2500, 4000)
+    s.end_ns = s.ms(3500, 4500)
     s.train(gap_chance=0.0, hang_at=s.rng.randint(20, 40))
 
 
@@ -371,6 +393,6 @@ def mixed(s):
 
 
 KINDS = {f.__name__: f for f in (
-    healthy, healthy_fed, gpu_bound, own, fed, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
+    healthy, healthy_fed, gpu_bound, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
     newborn, contended, quota, quota_and_neighbours, slow_launches, slow_copies, slow_gpu, preempted_calls, throttled_calls, late_functions,
     two_trains, two_callers, reused, stalled, hung, mixed)}

@@ -164,7 +164,8 @@ class Gap:
         return self.end - self.start
 
 
-SYNCS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"}
+# Is the GPU idle when it returns? None: an event says nothing of what was enqueued after it.
+DRAINS = {"cudaDeviceSynchronize": True, "cudaStreamSynchronize": True, "cudaEventSynchronize": None}
 
 
 def gaps(world, proc, paths):
@@ -176,7 +177,7 @@ def gaps(world, proc, paths):
             out.append(gap(world, proc, paths, last_end, c.start, c, last, drained))
         if last_end is None or (c.end or world.end) >= last_end:
             last_end, last = c.end or world.end, c
-        drained = c.op in SYNCS if c.end is not None else False
+        drained = DRAINS.get(c.op, False) if c.end is not None else False
     if last_end is not None:
         end = min(world.end, proc.died or world.end)
         if end > last_end:
@@ -195,6 +196,8 @@ def gap(world, proc, paths, start, end, call, last, drained):
         g.must = False
     if world.touched(start, end):
         g.must = False
+        for p in g.parts:
+            p.causes |= {"unexplained"}
     return g
 
 
@@ -209,9 +212,13 @@ class Slow:
 def in_call(world, paths, c):
     """What the calling thread did inside the call: cause -> (least, most) ns, and who had its CPU."""
     out, who = {}, {}
+    watched = world.sched_watch.get(c.th.proc, world.end)
+    lossy = world.touched(c.start, c.end if c.end is not None else world.end)
     for seg, a, b in paths.segs(c.th, c.start, c.end if c.end is not None else world.end):
         kinds = world.unknown(c.th, seg)
-        if not kinds:
+        if a < watched:
+            kinds = ["unexplained", "blocked", "driver_cpu", "cpu_wait", "io_wait", "quota"] if b > watched else ["unexplained"]
+        elif not kinds:
             if seg.kind == SLEEP:
                 kinds = ["blocked"]
             elif seg.kind == RUN:
@@ -224,6 +231,8 @@ def in_call(world, paths, c):
                     who[pid] = who.get(pid, 0) + ns
         else:
             kinds = [{"host_cpu": "driver_cpu", "sleep": "blocked", "wait": "blocked"}.get(k, k) for k in kinds]
+        if lossy:
+            kinds = [*kinds, "unexplained"]
         for k in kinds:
             low, high = out.get(k, (0, 0))
             out[k] = (low + (b - a if len(kinds) == 1 else 0), high + b - a)

@@ -72,7 +72,7 @@ def launch(th, cfg, func, warmup):
     if first:
         body = [("run", vary(rng, cfg.cold_ns)), ("sleep", cfg.cold_ns // 4), ("run", 2 * US)]
     proc.gpu_free = max(proc.gpu_free, th.sim.now) + cfg.gpu_ns // cfg.launches
-    yield from call(th, "cudaLaunchKernel", body, warmup, first, func=func, grid=[64, 1, 1], block=[256, 1, 1])
+    yield from call(th, "cudaLaunchKernel", body, warmup, first, func=func, grid=[64, 1, 1], block=[256, 1, 1], stream="0x7")
 
 
 def copy(th, cfg, size, direction, warmup):
@@ -185,7 +185,7 @@ def own(work):
     return fetch
 
 
-def workers(n, work, depth=0, feeder=None, pin=False, lock=None, service=None, allowed=None, comm="pt_data_worker", fork=True):
+def workers(n, work, depth=0, feeder=None, pin=False, lock=None, service=None, allowed=None, cgroup=None, comm="pt_data_worker"):
     """Worker processes behind a task queue and a result queue.
 
     feeder: None (the worker wakes the reader itself), "thread" (a thread that lives as long
@@ -218,6 +218,8 @@ def workers(n, work, depth=0, feeder=None, pin=False, lock=None, service=None, a
             yield ("run", rng.randint(100, 900) * US)
             while True:
                 item = yield ("get", tasks)
+                if item is None:
+                    return
                 if lock:
                     yield ("get", lock)
                     yield from work()
@@ -250,12 +252,17 @@ def workers(n, work, depth=0, feeder=None, pin=False, lock=None, service=None, a
 
         for _ in range(n):
             proc = sim.process(comm, th)
-            proc.allowed = allowed
+            if cgroup:
+                sim.join_cgroup(proc, cgroup)
             proc.thread(worker, creator=th, allowed=allowed)
         if pin:
             th.proc.thread(pinner, "pt_pin_memory", th)
         for i in range(depth):
             sim.put(tasks, i, th)
+
+        def stop(me):
+            for _ in range(n):
+                sim.put(tasks, None, me)
 
         def fetch(me):
             sim.put(tasks, 0, me)
@@ -263,9 +270,32 @@ def workers(n, work, depth=0, feeder=None, pin=False, lock=None, service=None, a
             yield ("get", pinned if pin else results)
             yield ("run", rng.randint(5, 60) * US)
 
+        fetch.stop = stop
         return fetch
 
     return setup
+
+
+def epochs(every, setup):
+    """New workers every so many fetches, as a loader without persistent workers has: PIDs come again."""
+
+    def start(th):
+        state = [None, 0]
+
+        def fetch(me):
+            if state[1] % every == 0:
+                if state[0]:
+                    state[0].stop(me)
+                    yield ("run", 100 * US)
+                    yield ("sleep", 2 * MS)
+                state[0] = setup(me)
+                yield ("run", 300 * US)
+            state[1] += 1
+            yield from state[0](me)
+
+        return fetch
+
+    return start
 
 
 def pool(n, work, per_item=False, allowed=None):
@@ -321,6 +351,26 @@ def child(work):
             yield ("run", me.sim.rng.randint(20, 200) * US)
             yield ("join", kid)
             yield ("run", me.sim.rng.randint(5, 50) * US)
+
+        return fetch
+
+    return setup
+
+
+def polling(work, every_ns):
+    """The main thread looks every so often whether a helper thread has finished: timers wake it."""
+
+    def setup(th):
+        def one(me, done):
+            yield from work()
+            done.append(1)
+
+        def fetch(me):
+            done = []
+            me.proc.thread(lambda th: one(th, done), "helper", me)
+            while not done:
+                yield ("sleep", every_ns)
+                yield ("run", 9 * US)
 
         return fetch
 

@@ -8,15 +8,14 @@ declared. What a tracer cannot know is not in them.
 import json
 from datetime import datetime, timezone
 
-BASE = 1_000_000_000
-OFFSET = 1_796_040_000_000_000_000
+BOOTED = 1_780_000_000_000_000_000  # wall clock - monotonic clock, ns
 BOOT = "5b0c3f0e-6a55-4f0e-9d55-0c8f2f6d6a11"
 ANY = frozenset(["host_cpu", "cpu_wait", "quota", "io_wait", "sleep", "wait", "worker_cpu", "worker_cpu_wait",
                  "worker_quota", "worker_io", "off_cpu", "blocked", "driver_cpu", "unexplained"])
 
 
 def ts(mono):
-    wall = mono + OFFSET
+    wall = mono + BOOTED
     whole = datetime.fromtimestamp(wall // 1_000_000_000, timezone.utc)
     return whole.strftime("%Y-%m-%dT%H:%M:%S") + f".{wall % 1_000_000_000:09d}Z"
 
@@ -24,8 +23,8 @@ def ts(mono):
 class World:
     """`sched_watch` and `cuda_watch` say since when (simulated ns) a process was watched."""
 
-    def __init__(self, sim, start, end, rng):
-        self.sim, self.start, self.end, self.rng = sim, start, end, rng
+    def __init__(self, sim, start, end, rng, base=1_000_000_000):
+        self.sim, self.start, self.end, self.rng, self.base = sim, start, end, rng, base
         self.sched_watch, self.cuda_watch, self.why = {}, {}, {}
         self.cpu_hist = [c.hist for c in sim.cpus]
         self.lost = []  # (stream, start, end, count)
@@ -58,7 +57,7 @@ class World:
     # ---- records
 
     def head(self, src, op, start, th=None, dur=None):
-        rec = {"src": src, "op": op, "mono_ns": start + BASE, "ts": ts(start + BASE)}
+        rec = {"src": src, "op": op, "mono_ns": start + self.base, "ts": ts(start + self.base)}
         if dur is not None:
             rec["dur_ns"] = dur
         if th is not None:
@@ -67,7 +66,7 @@ class World:
 
     def opening(self, tool):
         return {**self.head("ingero", "start", self.start), "schema": 1, "tool": tool, "version": "0.0.0", "host": "box",
-                "boot_id": BOOT, "clock": "monotonic", "wall_offset_ns": str(OFFSET), "kernel": "6.8.0", "filter": {},
+                "boot_id": BOOT, "clock": "monotonic", "wall_offset_ns": str(BOOTED), "kernel": "6.8.0", "filter": {},
                 "probes": {"attached": [], "missing": [], "mode": "test"}}
 
     @staticmethod
@@ -181,7 +180,7 @@ class World:
                 rec["depth"] = 0
                 rec.update(c.attrs)
                 if self.nested and c.end is not None and c.end - c.start > 3000 and c.op == "cudaLaunchKernel":
-                    inner = {**rec, "src": "cuda", "op": "cuLaunchKernel", "mono_ns": c.start + 300 + BASE, "ts": ts(c.start + 300 + BASE), "dur_ns": end - c.start - 700, "depth": 1}
+                    inner = {**rec, "src": "cuda", "op": "cuLaunchKernel", "mono_ns": c.start + 300 + self.base, "ts": ts(c.start + 300 + self.base), "dur_ns": end - c.start - 700, "depth": 1}
                     out.append((end - 400, inner, "nested"))
                 out.append((end, rec, c))
         return out
@@ -199,7 +198,7 @@ class World:
                 (gone if hit else kept).append(item)
             self.spans.append((start, end))
             for _, rec, _ in gone:
-                at = rec["mono_ns"] - BASE
+                at = rec["mono_ns"] - self.base
                 self.spans.append((at, at + rec.get("dur_ns", 0)))
             records = kept
             note = {**self.head("ingero", "lost", start, None, end - start), "stream": stream, "count": len(gone), "why": "ring_full"}
