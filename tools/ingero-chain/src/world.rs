@@ -175,9 +175,12 @@ impl World {
         all
     }
 
-    /// The life of thread `tid` of process `pid` at `at_ns`.
+    /// The life of thread `tid` of process `pid` at `at_ns`; where it had none yet, the one that began next.
     pub fn thread(&self, pid: u32, tid: u32, at_ns: u64) -> Option<&ThreadLife> {
-        self.threads.get(&tid)?.iter().rev().find(|life| life.pid == pid && life.covers(at_ns, at_ns))
+        let lives = self.threads.get(&tid)?;
+        let own = || lives.iter().filter(move |life| life.pid == pid);
+        let next = |life: &&ThreadLife| life.birth.is_some_and(|b| b.at_ns > at_ns);
+        own().rev().find(|life| life.covers(at_ns, at_ns)).or_else(|| own().find(next))
     }
 
     /// Whether thread `tid` of process `pid` was seen to end, and not to begin again.
