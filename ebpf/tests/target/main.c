@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 int f0(long, long), f1(long, long), f7(long, long), f19(long, long);
@@ -52,6 +53,16 @@ int main(int argc, char **argv)
 			jump_and_return();
 			tail();
 		}
+	} else if (!strcmp(scenario, "cost") || !strcmp(scenario, "cost-nested")) {
+		/* Prints what a call takes, in picoseconds: for benchmarks. */
+		int nested = !strcmp(scenario, "cost-nested");
+		struct timespec from, to;
+
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		for (long i = 0; i < count; i++)
+			nested ? outer(i) : f7(i, 2);
+		clock_gettime(CLOCK_MONOTONIC, &to);
+		printf("%ld\n", ((to.tv_sec - from.tv_sec) * 1000000000L + to.tv_nsec - from.tv_nsec) * 1000 / count);
 	} else if (!strcmp(scenario, "empty")) {
 		/* No call at all. */
 	} else {
