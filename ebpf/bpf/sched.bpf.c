@@ -108,13 +108,15 @@ struct {
 	__type(value, __u64);
 } stop_at SEC(".maps");
 
-/* [0]: tasks that the iterator has begun to watch. */
+/* What the iterator has done since it was loaded. */
+enum { TASKS_ADDED, TASKS_FAILED, TASKS_COUNTERS };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, TASKS_COUNTERS);
 	__type(key, __u32);
 	__type(value, __u64);
-} added SEC(".maps");
+} tasks SEC(".maps");
 
 struct thread {
 	/* When it left the CPU; 0 while it is on one. */
@@ -221,6 +223,21 @@ static __always_inline void fill_head(struct event_head *head, __u32 kind, __u64
 	})
 
 #define submit(event) bpf_ringbuf_submit(event, ring_submit_flags(&events, sizeof(*event)))
+
+/*
+ * An interval of which only one end was seen, between `from_ns` and now: a program did not run at the other. The kernel skips
+ * one that would run inside itself, and some sandboxes let none run in processes that they hide: a switch from such a process
+ * to a watched thread goes unseen. This is a lost record, and whose it is is known.
+ */
+static __always_inline void lost_end(struct task_struct *task, __u64 from_ns, __u64 now)
+{
+	struct event_head *e;
+
+	if (reserve(e, from_ns)) {
+		fill_head(e, EVENT_UNMATCHED, from_ns, now, task, 0);
+		submit(e);
+	}
+}
 
 /* The TGID in the innermost PID namespace; 0 where that is the initial one. */
 static __always_inline __u32 ns_pid_of(struct task_struct *task)
@@ -404,6 +421,8 @@ static __always_inline void leave(struct thread *t, struct task_struct *prev, st
 {
 	unsigned int state = prev->__state;
 
+	if (t->off_ns)
+		lost_end(prev, t->off_ns, now);
 	/*
 	 * Preempted on its way to sleep, it is still runnable whatever its state says. With a signal pending it does not go
 	 * to sleep either; then the kernel has set the field back to "running" while the argument may be older.
@@ -426,7 +445,9 @@ static __always_inline void come_back(struct thread *t, struct task_struct *next
 {
 	struct switch_event *e;
 
-	if (t->off_ns && reserve(e, t->off_ns)) {
+	if (!t->off_ns) {
+		lost_end(next, t->on_ns, now);
+	} else if (reserve(e, t->off_ns)) {
 		__u32 flags = SWITCH_HAS_PREV;
 
 		fill_head(&e->head, EVENT_SWITCH, t->off_ns, now, next, t->ns_pid);
@@ -561,7 +582,12 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 	is_thread = child->tgid == parent->tgid;
 	init.ns_pid = ns_pid_of(child);
 	init.why = WHY_CHILD;
-	t = bpf_task_storage_get(&threads, child, &init, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* The allocator's stock on this CPU may have run out; it is refilled by an interrupt, which may come now. */
+	for (int i = 0; i < 3; i++) {
+		t = bpf_task_storage_get(&threads, child, &init, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (t)
+			break;
+	}
 	if (!t)
 		lost_thread();
 	now = bpf_ktime_get_ns();
@@ -679,6 +705,14 @@ struct bpf_iter__task {
 	struct task_struct *task;
 };
 
+static __always_inline void count_task(__u32 which)
+{
+	__u64 *counter = bpf_map_lookup_elem(&tasks, &which);
+
+	if (counter)
+		*counter += 1;
+}
+
 /* Why a task that is not watched yet should be; 0 if it should not. */
 static __always_inline __u32 reason_to_watch(struct task_struct *task)
 {
@@ -709,7 +743,7 @@ static __always_inline __u32 reason_to_watch(struct task_struct *task)
 /*
  * Watches the tasks that should be and are not, and writes one WATCHED event for each process that is new by that.
  *
- * User space repeats this until a pass adds nothing: a child that was born of an unwatched thread during
+ * User space repeats this until a pass adds nothing (and nothing failed for want of memory): a child that was born of an unwatched thread during
  * one pass is found by the next one, as a child of what is watched by then.
  *
  * A thread that is off the CPU now has left at an instant that we do not know. Its interval begins here and now, which is
@@ -723,8 +757,6 @@ int watch_tasks(struct bpf_iter__task *ctx)
 	struct task_event e = {};
 	struct thread init = {};
 	unsigned long switches;
-	__u32 zero = 0;
-	__u64 *tasks;
 	struct thread *t;
 	__u64 now;
 
@@ -750,15 +782,13 @@ int watch_tasks(struct bpf_iter__task *ctx)
 		}
 		t = bpf_task_storage_get(&threads, task, &init, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!t) {
-			lost_thread();
+			count_task(TASKS_FAILED);
 			return 0;
 		}
-		/* It came or went meanwhile: what we have seen of it is no more true, unless a switch has corrected it. */
+		count_task(TASKS_ADDED);
+		/* It came or went meanwhile: what we saw is no more true, unless a switch has put it right already. */
 		if (init.off_ns && (task->on_cpu || task->nvcsw + task->nivcsw != switches))
 			__sync_val_compare_and_swap(&t->off_ns, init.off_ns, 0);
-		tasks = bpf_map_lookup_elem(&added, &zero);
-		if (tasks)
-			*tasks += 1;
 	}
 	if (t->announced || task->pid != task->tgid)
 		return 0;

@@ -26,8 +26,8 @@ enum event_kind {
 	EVENT_PAGES = 7,
 	/* Written by the iterator: a process is watched now. */
 	EVENT_WATCHED = 8,
-	EVENT_OOM = 9,
-	EVENT_RETRANSMIT = 10,
+	/* An interval of this thread has no record. */
+	EVENT_UNMATCHED = 9,
 };
 
 /* Why a process is watched. User space stores the first two in `requests`. */
@@ -84,7 +84,7 @@ struct switch_event {
 	__u32 unused;
 };
 
-/* FORK, THREAD, exits, WATCHED. */
+/* FORK, THREAD, exits, WATCHED, UNMATCHED. */
 struct task_event {
 	struct event_head head;
 	__u32 child_pid;
@@ -105,7 +105,7 @@ struct exec_event {
 	char exe[EXE_BYTES];
 };
 
-/* PAGES, RETRANSMIT. */
+/* PAGES. */
 struct amount_event {
 	struct event_head head;
 	__u64 count;

@@ -16,6 +16,7 @@ const KIND_THREAD_EXIT: u32 = 5;
 const KIND_PROCESS_EXIT: u32 = 6;
 const KIND_PAGES: u32 = 7;
 const KIND_WATCHED: u32 = 8;
+const KIND_UNMATCHED: u32 = 9;
 
 const HAS_BY: u32 = 1;
 const HAS_PREV: u32 = 2;
@@ -143,6 +144,8 @@ pub enum Event<'a> {
         /// The reason.
         why: Why,
     },
+    /// A thread was off the CPU once in this time, and only one end of that was seen: a record that is lost.
+    Unmatched(Head<'a>),
 }
 
 /// Decodes one event from the beginning of `bytes`: the event and its length. `None` where they hold none, which means
@@ -153,6 +156,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
     let event = match kind {
         KIND_SWITCH => Event::Switch(switch(head, &mut fields)?),
         KIND_FORK | KIND_THREAD | KIND_THREAD_EXIT | KIND_PROCESS_EXIT | KIND_WATCHED => task(kind, head, &mut fields)?,
+        KIND_UNMATCHED => Event::Unmatched(head),
         KIND_EXEC => Event::Exec { head, exe: fields.bytes(EXE_BYTES)? },
         KIND_PAGES => Event::Pages { head, count: fields.u64()?, bytes: fields.u64()? },
         _ => return None,

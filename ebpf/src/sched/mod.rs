@@ -70,7 +70,7 @@ pub struct Config {
     pub ring_bytes: u32,
 }
 
-/// What the kernel side has counted since it was loaded. `seen` = records in the ring + both losses.
+/// What the kernel side has counted since it was loaded. `seen` = records in the ring + all losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Records that there ought to be.
@@ -90,7 +90,9 @@ pub struct Tracer {
     counters: PerCpuArray<MapData, [u64; 3]>,
     lost_since: Array<MapData, u64>,
     stop_at: Array<MapData, u64>,
-    added: Array<MapData, u64>,
+    tasks: Array<MapData, u64>,
+    /// Tasks that exist and could not be watched.
+    unwatchable: u64,
     attached: Vec<&'static str>,
     missing: Vec<&'static str>,
 }
@@ -141,7 +143,7 @@ impl Tracer {
         let requests = take(&mut ebpf, "requests", HashMap::try_from)?;
         let counters = take(&mut ebpf, "counters", PerCpuArray::try_from)?;
         let stop_at = take(&mut ebpf, "stop_at", Array::try_from)?;
-        let added = take(&mut ebpf, "added", Array::try_from)?;
+        let tasks = take(&mut ebpf, "tasks", Array::try_from)?;
         let ring = Ring::take(&mut ebpf, "events")?;
         Ok(Self {
             ebpf,
@@ -151,7 +153,8 @@ impl Tracer {
             counters,
             lost_since,
             stop_at,
-            added,
+            tasks,
+            unwatchable: 0,
             attached,
             missing,
         })
@@ -189,22 +192,30 @@ impl Tracer {
     /// # Errors
     /// What reading the iterator gives.
     pub fn watch_new(&mut self, mut each: impl FnMut(Event<'_>)) -> io::Result<()> {
-        // A task that was born during a pass, of one that was not watched yet, is found by the next.
-        let mut before = self.added.get(&0, 0).map_err(io::Error::other)?;
+        // A task that was born during a pass, of one that was not watched yet, is found by the next. One for which there
+        // was no memory is tried again too: the kernel's allocator refills its stock in the background.
+        let mut attempts = 0..ATTEMPTS;
         loop {
+            let [added, failed] = self.tasks()?;
             let bytes = self.iterate("watch_tasks")?;
             for_each_event(&bytes, &mut each);
-            let after = self.added.get(&0, 0).map_err(io::Error::other)?;
-            if after == before {
+            let [added, failed] = [self.tasks()?[0] - added, self.tasks()?[1] - failed];
+            if added == 0 && (failed == 0 || attempts.next().is_none()) {
+                self.unwatchable += failed;
                 break;
             }
-            before = after;
         }
         // A request left behind would catch a later process of the same number.
         for pid in self.requested.drain(..) {
             let _ = self.requests.remove(&pid);
         }
         Ok(())
+    }
+
+    /// Tasks that the iterator has begun to watch, and has failed to, since it was loaded.
+    fn tasks(&self) -> io::Result<[u64; 2]> {
+        let get = |index| self.tasks.get(&index, 0).map_err(io::Error::other);
+        Ok([get(0)?, get(1)?])
     }
 
     /// The counts so far.
@@ -219,7 +230,8 @@ impl Tracer {
             }
         }
         let [seen, ring_full, map_full] = sum;
-        Ok(Counters { seen, ring_full, map_full })
+        let unwatchable = self.unwatchable;
+        Ok(Counters { seen: seen + unwatchable, ring_full, map_full: map_full + unwatchable })
     }
 
     /// The start of the earliest interval that was lost since this was asked last, CLOCK_MONOTONIC ns.
@@ -282,6 +294,8 @@ impl Tracer {
 
 /// More than one event, so that reading does not begin with a few bytes to see whether there are any.
 const ITERATOR_BUFFER_BYTES: usize = 64 * 1024;
+/// How often to try again where memory for watching a task is short.
+const ATTEMPTS: u32 = 100;
 /// What `lost_since` holds while nothing is lost.
 const NOTHING_LOST: u64 = u64::MAX;
 

@@ -181,10 +181,10 @@ impl Capture {
         result?;
         self.sample()?;
         let seen = self.counted.seen + self.opened + self.samples;
-        if self.stream.lost_total() > 0 {
+        if self.counted.ring_full > 0 {
             self.log.warn(format!(
-                "{} of {seen} records were lost; a larger --ring-size or a faster reader would have kept them",
-                self.stream.lost_total()
+                "{} of {seen} records were lost: the buffer was full; a larger --ring-size or a faster reader keeps them",
+                self.counted.ring_full
             ));
         }
         self.stream.end(seen)?;

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use ingero_common::clock::Ts;
-use ingero_common::record::src;
 use ingero_common::record::write::{Amount, Switch, Task, Text, Thread};
+use ingero_common::record::{src, why};
 use ingero_common::stream::Stream;
 use ingero_ebpf::sched::event::{self, Event, Head, Who};
 
@@ -53,6 +53,10 @@ pub(crate) fn write<W: Write>(stream: &mut Stream<W>, event: &Event<'_>) -> io::
                 bytes: Some(bytes),
                 dev: None,
             })
+        }
+        Event::Unmatched(head) => {
+            let to_ns = head.mono_ns.saturating_add(head.dur_ns);
+            stream.lost(why::UNMATCHED, 1, head.mono_ns, to_ns, Some(head.who.pid))
         }
         Event::Watched { .. } => Ok(()),
     }

@@ -6,11 +6,11 @@ fn sum(records: &[&Value], key: &str) -> u64 {
     records.iter().map(|r| r[key].as_u64().unwrap()).sum()
 }
 
-/// Fails unless `got` is within so many per cent of `want`.
+/// Fails unless `got`, or that and a part of `spare`, is within so many per cent of `want`.
 #[track_caller]
-fn within(pct: f64, what: &str, got: u64, want: u64) {
-    let off = (got as f64 - want as f64).abs() / want as f64 * 100.0;
-    assert!(off <= pct, "{what}: {got} against {want}, {off:.2} % apart");
+fn within(pct: f64, what: &str, got: u64, spare: u64, want: u64) {
+    let (least, most) = (want as f64 * (1.0 - pct / 100.0), want as f64 * (1.0 + pct / 100.0));
+    assert!(got as f64 <= most && (got + spare) as f64 >= least, "{what}: {got} + {spare} against {want}");
 }
 
 #[test]
@@ -23,14 +23,20 @@ fn switches_and_times_agree_with_the_kernels_own_counters() {
     let preempted = off.iter().filter(|r| r["state"] == "R").count() as u64;
     let voluntary = off.len() as u64 - preempted;
 
-    // /proc/PID/status counts to the unit.
-    assert!(voluntary >= 211 && preempted > 50, "{voluntary} {preempted}");
-    assert_eq!((voluntary, preempted), (workload.said("voluntary"), workload.said("preempted")));
-    // /proc/PID/schedstat: time spent waiting on a run queue.
-    within(2.0, "run delay", sum(&off, "runq_ns"), workload.said("run_delay_ns"));
+    // /proc/PID/status counts to the unit. A switch from a process that the kernel hides from tracing (some sandboxes do)
+    // is not seen; the interval that it ended is lost then, and said to be.
+    let lost: Vec<_> = records.of("ingero", "lost").filter(|r| r["pid"] == tid).collect();
+    let counted = workload.said("voluntary") + workload.said("preempted");
+    assert_eq!(off.len() + lost.len(), usize::try_from(counted).unwrap(), "{lost:?}");
+    assert!(voluntary <= workload.said("voluntary") && preempted <= workload.said("preempted"));
+    assert!(voluntary + lost.len() as u64 >= 211 && preempted > 50, "{voluntary} {preempted}");
+
+    // /proc/PID/schedstat: time spent waiting on a run queue. What is lost is some part of its interval.
+    let spare = lost.iter().map(|r| r["dur_ns"].as_u64().unwrap()).sum();
+    within(2.0, "run delay", sum(&off, "runq_ns"), spare, workload.said("run_delay_ns"));
     // What is not off is on.
     let wall = workload.said("to_ns") - workload.said("from_ns");
-    within(1.0, "on + off", sum(&off, "dur_ns") + workload.said("cpu_ns"), wall);
+    within(1.0, "on + off", sum(&off, "dur_ns") + workload.said("cpu_ns"), spare, wall);
 
     // Preemptions are laid at the door of the one other thread that wants this CPU, for the most part.
     let rival = workload.id("rival");
@@ -63,7 +69,8 @@ fn a_timer_is_no_thread() {
     let (workload, records) = watched(&["timer", "307"], &[]);
     let asleep: Vec<_> =
         switches(&records, &workload, workload.pid()).into_iter().filter(|r| r["state"] == "S").collect();
-    assert_eq!(asleep.len(), 307);
+    let lost = records.of("ingero", "lost").filter(|r| r["pid"] == workload.pid()).count();
+    assert!(asleep.len() <= 307 && asleep.len() + lost >= 307, "{} {lost}", asleep.len());
     for r in asleep {
         // The bystander was on the CPU that the interrupt came to.
         assert!(r["waker_irq"] == true && r["waker"].is_null(), "{r}");
