@@ -80,8 +80,10 @@ impl Thread {
         let begins_by_ns = move |i: &Interval| {
             if self.overlapping { i.end_ns.saturating_sub(self.longest_ns) } else { i.start_ns }
         };
+        // What ended before was mostly forgotten with the call before this one.
         self.intervals
-            .range(self.intervals.partition_point(|i| i.end_ns <= start_ns)..)
+            .iter()
+            .skip_while(move |i| i.end_ns <= start_ns)
             .take_while(move |i| begins_by_ns(i) < end_ns)
             .filter(move |i| i.start_ns < end_ns)
     }

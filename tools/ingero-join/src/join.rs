@@ -33,6 +33,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a stdin that nobody named, and that has said nothing, is waited for after everything else.
 const IMPLIED_STDIN: Duration = Duration::from_secs(2);
 
+/// While lines come, the output is flushed when it is due, which is looked at every so many lines.
+const FLUSH_EVERY_LINES: u32 = 64;
+
 /// So many bad lines of an input get a `lost` record each; the rest of a flood gets one together.
 const SINGLE_BAD_LINES: u64 = 1000;
 
@@ -60,6 +63,7 @@ pub(crate) struct Join<'a> {
     line: Vec<u8>,
     counts: Counts,
     live: bool,
+    until_flush: u32,
 }
 
 /// What the run knows of an input beside the merge.
@@ -116,6 +120,7 @@ impl<'a> Join<'a> {
             line: Vec::with_capacity(1024),
             counts: Counts::default(),
             live,
+            until_flush: FLUSH_EVERY_LINES,
         }
     }
 
@@ -215,7 +220,12 @@ impl<'a> Join<'a> {
             }
             self.write_first()?;
         }
-        Ok(self.out.sink().flush_if_due()?)
+        // Asking for the time with every line would cost more than the line.
+        self.until_flush = self.until_flush.checked_sub(1).unwrap_or(FLUSH_EVERY_LINES);
+        if self.until_flush == 0 {
+            self.out.sink().flush_if_due()?;
+        }
+        Ok(())
     }
 
     /// Everything that waits is written: nothing will come soon, or ever.

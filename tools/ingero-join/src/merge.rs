@@ -39,6 +39,9 @@ use crate::queue::{Hub, Taken};
 /// What waits for its turn may cost so much memory; beyond that the window is cut short.
 const MAX_HELD_BYTES: usize = 12 * 1024 * 1024;
 
+/// A line that belongs further up in its input than this goes to the strays.
+const MAX_STEPS: usize = 32;
+
 /// A line at its place in time.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -125,6 +128,8 @@ pub(crate) struct Lane {
     state: State,
     batch: Option<Rc<Batch>>,
     next: usize,
+    /// Lines that wait, in order.
+    held: VecDeque<Entry>,
     /// The latest end so far: how far it was read.
     high_ns: Option<u64>,
     /// The end of the line before.
@@ -155,7 +160,8 @@ pub(crate) struct Merge {
     window_ns: u64,
     clocks: Clocks,
     strict: bool,
-    held: BinaryHeap<Reverse<Entry>>,
+    /// Lines that came far out of their input's order, and wait too.
+    strays: BinaryHeap<Reverse<Entry>>,
     held_bytes: usize,
     /// What may leave at once.
     ready: VecDeque<Entry>,
@@ -173,6 +179,7 @@ impl Lane {
             state: State::Holding,
             batch: None,
             next: 0,
+            held: VecDeque::new(),
             high_ns: None,
             last_ns: 0,
             lines: 0,
@@ -206,7 +213,7 @@ impl Merge {
             window_ns: u64::try_from(window.as_nanos()).unwrap_or(u64::MAX),
             clocks,
             strict,
-            held: BinaryHeap::new(),
+            strays: BinaryHeap::new(),
             held_bytes: 0,
             ready: VecDeque::new(),
             released_ns: 0,
@@ -260,7 +267,8 @@ impl Merge {
 
     /// The first of what is held, if it may leave.
     fn release(&mut self) -> Option<Entry> {
-        let first = &self.held.peek()?.0;
+        let fronts = self.lanes.iter().enumerate().filter_map(|(at, l)| Some((l.held.front()?, Some(at))));
+        let (first, from) = fronts.chain(self.strays.peek().map(|s| (&s.0, None))).min()?;
         let holding = self.lanes.iter().filter(|l| l.state == State::Holding);
         // An input that has said nothing yet (`None`) sorts first and holds everything.
         let may_leave = match holding.map(|l| l.high_ns).min() {
@@ -273,7 +281,10 @@ impl Merge {
             return None;
         }
         self.cut_short |= !may_leave;
-        let Reverse(entry) = self.held.pop()?;
+        let entry = match from {
+            Some(lane) => self.lanes[lane].held.pop_front()?,
+            None => self.strays.pop()?.0,
+        };
         self.held_bytes -= entry.held_bytes();
         self.released_ns = self.released_ns.max(entry.end_ns);
         Some(entry)
@@ -412,7 +423,12 @@ impl Merge {
             self.ready.push_back(entry);
         } else {
             self.held_bytes += entry.held_bytes();
-            self.held.push(Reverse(entry));
+            let held = &mut self.lanes[entry.lane()].held;
+            // Nearly always 0; inversions between CPUs are a few lines.
+            match held.iter().rev().take(MAX_STEPS + 1).take_while(|e| **e > entry).count() {
+                steps @ 0..=MAX_STEPS => held.insert(held.len() - steps, entry),
+                _ => self.strays.push(Reverse(entry)),
+            }
         }
     }
 }
