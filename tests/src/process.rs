@@ -177,6 +177,13 @@ impl Background {
         }
     }
 
+    /// Waits until this holds of its process id.
+    #[track_caller]
+    pub fn wait_until_holds(&mut self, what: &str, holds: impl Fn(u32) -> bool) {
+        let pid = self.pid();
+        self.wait_until(what, |_, _| holds(pid));
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
