@@ -4,6 +4,7 @@ import random
 
 import workloads as w
 from engine import Cgroup, Queue, Sim
+from tangle import Tangle
 from workloads import MS, US
 from world import World
 
@@ -383,6 +384,17 @@ def hung(s):
     s.train(gap_chance=0.0, hang_at=s.rng.randint(20, 40))
 
 
+def tangled(s):
+    s.cpus(s.rng.choice([2, 4, 8]))
+    t = Tangle(s.rng, s.rng.randint(2, 7))
+    s.note(kinds="+".join(t.kinds), longest=t.longest)
+    proc = s.other("stranger", t.forever, threads=s.rng.randint(0, 2))
+    proc.thread(t.metronome)
+    if s.rng.random() < 0.4:
+        s.asked.append(proc)
+    s.train(t.setup)
+
+
 def mixed(s):
     s.cpus(s.rng.choice([2, 4, 8]))
     s.train(w.either([s.workers(), w.pool(2, s.work()), w.child(s.work()), w.plain(w.own(s.work()))], [4, 2, 1, 2]),
@@ -395,4 +407,4 @@ def mixed(s):
 KINDS = {f.__name__: f for f in (
     healthy, healthy_fed, gpu_bound, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
     newborn, contended, quota, quota_and_neighbours, slow_launches, slow_copies, slow_gpu, preempted_calls, throttled_calls, late_functions,
-    two_trains, two_callers, reused, stalled, hung, mixed)}
+    two_trains, two_callers, reused, stalled, hung, mixed, tangled)}

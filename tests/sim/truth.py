@@ -112,9 +112,9 @@ class Paths:
             who = self.holders(seg, a, b, th)
             off = seg.off
             if off is not None and off.by is not None:
-                # what the record shows: who took the CPU, who had it last
+                # what the record shows: who took the CPU, who had that on which it came back
                 for shown in (off.by if off.state == "R" else None, off.prev):
-                    if shown and shown[0] and shown[0] in who:
+                    if shown and shown[0]:
                         who[shown[0]] = ns
             parts.append(Part(a, ns, causes, who))
         elif seg.kind == QUOTA:
