@@ -142,6 +142,7 @@ impl<W: Write> Stream<W> {
             op: "end",
             mono_ns,
             ts: self.clock.ts(mono_ns),
+            stream: self.name,
             seen,
             written: self.written,
             lost: &self.lost,

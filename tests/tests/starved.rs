@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ingero_tests::{Machine, Output, Records, Tracers, Workload, plan, report};
+use ingero_tests::{Background, Machine, Output, Records, Tracers, Workload, cuda, plan, report, sched, watching};
 use ingero_workload::plan::{Loader, Plan};
 use ingero_workload::stats::{Stats, Thread};
 use serde_json::Value;
@@ -56,10 +56,12 @@ impl Run {
         let Self { pid, said, records, .. } = self;
         let chain = records.chains().find(|c| c["op"] == "gap" && c["pid"] == *pid);
         let chain = chain.unwrap_or_else(|| panic!("no gap chain of {pid}\n{said}"));
-        assert_eq!((&chain["severity"], &chain["proven"]), (&"high".into(), &true.into()), "{chain}");
+        assert_eq!(chain["severity"], "high", "{chain}");
         let gap = Gap(chain);
         let named: u64 = gap.causes().iter().map(|cause| cause["ns"].as_u64().unwrap()).sum();
         assert_eq!(named + chain["unexplained_ns"].as_u64().unwrap(), gap.lost_ns(), "{chain}");
+        // Each step ends by synchronising. On a busy machine some gaps are elsewhere.
+        assert!(chain["proven_ns"].as_u64().unwrap() * 10 >= gap.lost_ns() * 8, "{chain}");
         gap
     }
 
@@ -175,6 +177,30 @@ fn by_its_own_work_between_the_calls() {
     let main = run.stats.in_role("main").next().unwrap();
     gap.agrees("host_cpu", main.cpu_ns);
     gap.agrees("cpu_wait", main.run_delay_ns);
+}
+
+/// One tracer of a pipeline may stop before the other. What nobody watched has no cause, and is not proven.
+#[test]
+fn without_a_word_where_the_scheduler_was_not_watched() {
+    let _machine = Machine::take();
+    let loader = Loader { item_sleep: Duration::from_millis(50), ..quick() };
+    let mut workload = Workload::at_its_gate(&training(60, "1ms", loader));
+    let pid = workload.pid();
+    let mut cuda = Background::start(&mut cuda(pid));
+    let mut sched = Background::start(sched(pid).args(["--duration", "1s"]));
+    cuda.wait_for("the watch record of ingero-cuda", |r| watching(r, "cuda", pid));
+    sched.wait_for("the watch record of ingero-sched", |r| watching(r, "sched", pid));
+    workload.go();
+    let sched = sched.wait().exits(0);
+    let stats = workload.finish();
+    let (said, records) = report(&[cuda.interrupt().exits(0), sched], &[]);
+    let chain = records.chains().find(|c| c["op"] == "gap" && c["pid"] == pid);
+    let chain = chain.unwrap_or_else(|| panic!("no gap chain of {pid}\n{said}"));
+    let main = stats.in_role("main").next().unwrap();
+    let claimed = Gap(chain).ns("host_cpu");
+    assert!(claimed <= main.cpu_ns + 20_000_000, "{claimed} ns on a CPU, counted {}\n{chain}", main.cpu_ns);
+    // Of 3 s, 1 s was watched.
+    assert!(chain["unexplained_ns"].as_u64().unwrap() >= Gap(chain).lost_ns() / 4, "{chain}");
 }
 
 /// The same loop with a fast feeder: the GPU is at work nearly all of the time, and there is nothing to report.

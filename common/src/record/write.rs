@@ -169,6 +169,7 @@ pub struct End<'a> {
     pub op: &'static str,
     pub mono_ns: u64,
     pub ts: Ts,
+    pub stream: &'static str,
     pub seen: u64,
     pub written: u64,
     pub lost: &'a BTreeMap<&'static str, u64>,
