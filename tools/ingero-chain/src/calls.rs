@@ -127,6 +127,17 @@ impl Parts {
         Self { waiting, asleep, disk, off_unknown, on_cpu, unknown }
     }
 
+    /// All but the waiting for a CPU.
+    fn bill(self) -> Bill {
+        let mut bill = Bill::default();
+        bill.add(Cause::Blocked, Party::default(), self.asleep);
+        bill.add(Cause::IoWait, Party::default(), self.disk);
+        bill.add(Cause::OffCpu, Party::default(), self.off_unknown);
+        bill.add(Cause::DriverCpu, Party::default(), self.on_cpu);
+        bill.add_unexplained(self.unknown);
+        bill
+    }
+
     fn array(self) -> [u64; 6] {
         [self.waiting, self.asleep, self.disk, self.off_unknown, self.on_cpu, self.unknown]
     }
@@ -319,18 +330,25 @@ impl Group {
         })
     }
 
+    /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole bill.
+    pub fn slow_calls<'a>(&'a self, samples: &'a Samples) -> impl Iterator<Item = (u64, u64, u64, Bill)> + 'a {
+        let limit_ns = self.limit_ns();
+        self.candidates.iter().filter(move |c| c.dur_ns > limit_ns).map(|c| {
+            let mut one = SlowSum::default();
+            one.add(c, self.pid, samples);
+            let mut bill = c.parts.bill();
+            one.split_waiting(c.parts.waiting, &mut bill);
+            (c.start_ns, c.dur_ns, c.seq, bill)
+        })
+    }
+
     /// Splits `lost_ns` by what the slow calls had beyond the usual calls of the group.
     fn bill(&self, slow: &SlowSum, lost_ns: u64) -> Bill {
         let usual = self.sums.mean_without(&slow.sums);
         let beyond: [u128; 6] =
             std::array::from_fn(|i| slow.sums.parts[i].saturating_sub(u128::from(usual[i]) * u128::from(slow.sums.n)));
         let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(beyond, lost_ns);
-        let mut bill = Bill::default();
-        bill.add(Cause::Blocked, Party::default(), asleep);
-        bill.add(Cause::IoWait, Party::default(), disk);
-        bill.add(Cause::OffCpu, Party::default(), off_unknown);
-        bill.add(Cause::DriverCpu, Party::default(), on_cpu);
-        bill.add_unexplained(unknown);
+        let mut bill = Parts { waiting, asleep, disk, off_unknown, on_cpu, unknown }.bill();
         slow.split_waiting(waiting, &mut bill);
         bill
     }
@@ -446,17 +464,11 @@ impl Groups {
     }
 }
 
-/// What a call that has not returned went through, in causes that add up to `lost_ns`.
-pub fn open_bill(record: &Record<'_>, dur_ns: u64, lost_ns: u64, names: &mut Names) -> Bill {
+/// What a call that has not returned went through so far, in causes that add up to `dur_ns`.
+pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Names) -> Bill {
     let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
-    let parts = Parts::of(host.as_ref(), dur_ns).array().map(u128::from);
-    let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(parts, lost_ns);
-    let mut bill = Bill::default();
-    bill.add(Cause::Blocked, Party::default(), asleep);
-    bill.add(Cause::IoWait, Party::default(), disk);
-    bill.add(Cause::OffCpu, Party::default(), off_unknown);
-    bill.add(Cause::DriverCpu, Party::default(), on_cpu);
-    bill.add_unexplained(unknown);
+    let parts = Parts::of(host.as_ref(), dur_ns);
+    let (mut bill, waiting) = (parts.bill(), parts.waiting);
     let top = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).max_by_key(|by| by.ns);
     let party = top.map_or(Party::default(), |by| Party { pid: by.pid, name: names.id(&by.comm) });
     bill.add(Cause::CpuWait, party, waiting);

@@ -128,6 +128,24 @@ pub struct Advice {
     pub because: String,
 }
 
+/// One of a chain's occurrences, with its own causes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Occurrence {
+    /// Start, CLOCK_MONOTONIC nanoseconds.
+    pub mono_ns: u64,
+    /// The same instant as wall clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<Ts>,
+    /// A gap's length, a call's duration.
+    pub dur_ns: u64,
+    /// Calls before it: of the process for a gap, of its group for a call.
+    pub after_calls: u64,
+    /// Its own causes, largest first; a call's whole time, not only what was lost.
+    pub causes: Vec<CauseLine>,
+    /// The part that no record explains.
+    pub unexplained_ns: u64,
+}
+
 /// One finding, however often it recurs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Chain {
@@ -175,14 +193,14 @@ pub struct Chain {
     /// The size class: bytes from, to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<[u64; 2]>,
-    /// Median: of the calls' durations, or of the process's time between calls.
+    /// Median: of the calls' durations, or of the process's time between calls; drop: usual time for each call.
     pub p50_ns: u64,
     /// Calls: 99th percentile; absent below 100 samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    /// The longest.
+    /// The longest; drop: the time for each call meanwhile.
     pub max_ns: u64,
-    /// p99 (where there is one, else the longest) as a multiple of the median.
+    /// The longest as a multiple of the median.
     pub ratio: Ratio,
     /// Why `ratio` is null.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -199,6 +217,12 @@ pub struct Chain {
     pub advice: Vec<Advice>,
     /// What it rests on.
     pub evidence: Evidence,
+    /// Its occurrences, the longest first, where details were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub occurrences: Vec<Occurrence>,
+    /// The stream goes on: the numbers may still grow.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub so_far: bool,
 }
 
 /// Calls of one operation in a `process` record.
@@ -297,6 +321,9 @@ pub struct Summary {
     pub chains: Counts,
     /// What was looked for, with thresholds.
     pub checked: Vec<String>,
+    /// The stream goes on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub so_far: bool,
 }
 
 /// Everything found in one stream.

@@ -84,6 +84,17 @@ impl Engine {
         }
     }
 
+    /// The latest end of any record so far, CLOCK_MONOTONIC nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// What has been found so far; what is too young to be judged is not in it.
+    pub fn report_so_far(&mut self) -> crate::Report {
+        self.settle(false);
+        self.report(false)
+    }
+
     /// No more records will come.
     pub fn end(&mut self) {
         self.settle(true);
@@ -120,7 +131,13 @@ impl Engine {
                 self.start_ns = Some(self.start_ns.map_or(start_ns, |s| s.min(start_ns)));
             }
             "lost" => self.lost(record, start_ns, end_ns),
-            "end" => self.stops_ns.push(end_ns),
+            "end" => {
+                self.stops_ns.push(end_ns);
+                // From here on, a thread without off-CPU records was not on a CPU: it was not watched.
+                if record.stream.as_deref() == Some("sched") {
+                    self.sched_losses.add(Loss { start_ns: end_ns, end_ns: u64::MAX, pid: None, count: Some(0) });
+                }
+            }
             _ => {}
         }
     }

@@ -240,6 +240,17 @@ impl Settlement {
         }
     }
 
+    /// The gaps that are kept one by one.
+    pub fn kept_gaps(&self, limit_ns: u64) -> impl Iterator<Item = &Settled> {
+        self.kept.iter().filter(move |gap| gap.len_ns >= limit_ns)
+    }
+
+    /// How much of [`from_ns`, `to_ns`] lies in gaps that are kept one by one.
+    pub fn gap_ns(&self, limit_ns: u64, from_ns: u64, to_ns: u64) -> u64 {
+        let gaps = self.kept_gaps(limit_ns);
+        gaps.map(|g| to_ns.min(g.start_ns + g.len_ns).saturating_sub(from_ns.max(g.start_ns))).sum()
+    }
+
     /// Those that are still kept one by one.
     #[cfg(test)]
     pub(crate) fn kept(&self) -> impl Iterator<Item = &Settled> {

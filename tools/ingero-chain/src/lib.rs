@@ -9,8 +9,8 @@
 //! - [`gaps`]: when was no call in flight in the whole process?
 //! - [`drain`]: had the GPU anything left to do then?
 //! - [`path`]: what was the thread that made the next call waiting for?
-//! - [`stall`]: did the calls stop, or hang?
-//! - [`report`], [`words`], [`text`]: what to tell, and how.
+//! - [`stall`], [`rates`]: did the calls stop, hang, or come less often?
+//! - [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
 
 pub mod calls;
 pub mod cause;
@@ -22,9 +22,11 @@ pub mod gaps;
 pub mod names;
 pub mod ops;
 pub mod options;
+pub mod page;
 pub mod path;
 pub mod period;
 pub mod process;
+pub mod rates;
 #[cfg(test)]
 mod reference;
 mod report;
@@ -33,6 +35,7 @@ pub mod sketch;
 pub mod stall;
 pub mod startup;
 pub mod stats;
+pub mod table;
 pub mod text;
 pub mod words;
 pub mod world;

@@ -1,9 +1,10 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use ingero_common::cli::{Common, HasCommon};
+use ingero_common::cli::{self, Common, HasCommon};
 
 use crate::chain::Severity;
 
@@ -34,6 +35,14 @@ pub struct Options {
     #[arg(long)]
     pub per_process: bool,
 
+    /// Also report what has been found so far, each time so much of the stream has gone by (10s, 1m)
+    #[arg(long, value_name = "TIME", value_parser = cli::duration)]
+    pub every: Option<Duration>,
+
+    /// Report one chain only, by its id, with all evidence: each of its occurrences and its own causes
+    #[arg(long, value_name = "ID")]
+    pub explain: Option<String>,
+
     /// Stop at the first line that is no record
     #[arg(long)]
     pub strict: bool,
@@ -49,6 +58,10 @@ Examples:
       watch a training run; Ctrl-C stops the tracers and prints the report
   ingero-join cuda.ndjson sched.ndjson | ingero-chain --fail-on medium
       judge a recording; exit status 1 when 5 % of the time or more was lost somewhere
+  ingero-chain --format html -o report.html joined.ndjson.zst
+      the same as a page to look at
+  ingero-chain --explain gap-4711-cudaMemcpyAsync-h2d joined.ndjson
+      every gap of that chain with its own causes
 
 Only the report's own records are written (chain records, `process` with --per-process, `summary` last);
 the records read are not passed on.
@@ -59,8 +72,14 @@ Exit status: 0 done, 1 something found at or above --fail-on, 2 an error or line
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Format {
+    /// For people
     Text,
+    /// Records, one a line
     Ndjson,
+    /// A table: a line for each cause of each chain
+    Csv,
+    /// One page that needs nothing else, with the timeline drawn
+    Html,
 }
 
 /// [`Severity`] on the command line.

@@ -12,6 +12,7 @@ use crate::gaps::{Between, Settled, Settlement, Union};
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
+use crate::rates::Rates;
 use crate::startup::Startup;
 use crate::world::{LifeId, World};
 
@@ -52,6 +53,8 @@ pub struct CudaProcess {
     pub union: Union,
     /// What it has not waited for.
     pub drain: Drain,
+    /// How often it called what.
+    pub rates: Rates,
     /// Settled stretches by the call that ends them (without size).
     pub settlements: HashMap<GroupKey, Settlement>,
     /// Stretches that may have held lost calls: not judged, in nanoseconds.
@@ -85,6 +88,7 @@ impl CudaProcess {
             startup: Startup::default(),
             union: Union::default(),
             drain: Drain::default(),
+            rates: Rates::default(),
             settlements: HashMap::new(),
             not_judged_ns: 0,
             returned_ns: first_call_ns,
@@ -112,7 +116,7 @@ impl CudaProcess {
         self.open.retain(|o| o.thread.tid != thread.tid || o.start_ns > start_ns);
         if record.open {
             if self.open.len() < MAX_OPEN {
-                let bill = calls::open_bill(record, dur_ns, dur_ns, names);
+                let bill = calls::open_bill(record, dur_ns, names);
                 self.open.push(OpenCall { thread, call: key, start_ns, end_ns, bill });
             }
             return;
@@ -123,6 +127,7 @@ impl CudaProcess {
             (self.returned_ns, self.last_thread, self.last_call) = (end_ns, thread, Some(key));
         }
         self.drain.add(record, class, start_ns, end_ns);
+        self.rates.add(ending, start_ns, end_ns);
         let first = !self.groups.has(key);
         let key = self.groups.open(key, class, self.pid);
         let waiting = || calls::mostly_waiting(record, dur_ns);

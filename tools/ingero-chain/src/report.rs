@@ -6,26 +6,32 @@ use ingero_common::record::src;
 use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
 use crate::cause::{Bill, share};
 use crate::chain::{
-    CallLine, Chain, Cold, Counts, Evidence, Kind, LOW_SHARE, ProcessReport, Ratio, Report, Severity, Summary,
+    CallLine, Chain, Cold, Counts, Evidence, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio, Report, Severity,
+    Summary,
 };
 use crate::engine::Engine;
 use crate::gaps::{GAP_FACTOR, GapSum, MIN_GAP_NS};
 use crate::period;
-use crate::process::{CudaProcess, died_ns};
+use crate::process::{CudaProcess, died_ns, watched_ns};
+use crate::rates::{DROP_BELOW, DROP_NS};
 use crate::stall::{self, STALL_FACTOR, STALL_NS};
 use crate::words;
 use crate::world::ProcessLife;
 
+/// Occurrences listed for one chain.
+const MAX_OCCURRENCES: usize = 1000;
+
 impl Engine {
-    /// What has been found so far.
-    pub fn report(&mut self) -> Report {
+    /// What has been found so far. `details` adds each chain's occurrences.
+    pub fn report(&mut self, details: bool) -> Report {
         let mut chains: Vec<Chain> = Vec::new();
         let end_ns = self.end_ns();
         for process in self.cuda.values() {
             let observed_ns = self.observed_ns(process, end_ns);
-            chains.extend(self.gap_chains(process, observed_ns));
-            chains.extend(self.slow_chains(process, observed_ns));
+            chains.extend(self.gap_chains(process, observed_ns, details));
+            chains.extend(self.slow_chains(process, observed_ns, details));
             chains.extend(self.stall_chain(process, observed_ns, end_ns));
+            chains.extend(self.drop_chain(process, observed_ns, end_ns));
         }
         chains.sort_by(|a, b| {
             let key = |c: &Chain| (std::cmp::Reverse(c.severity), std::cmp::Reverse(c.lost_ns), c.mono_ns);
@@ -36,6 +42,9 @@ impl Engine {
             words::tell(chain, &self.samples);
             if let Some(wall) = &mut self.wall {
                 chain.ts = Some(wall.ts(chain.mono_ns));
+                for one in &mut chain.occurrences {
+                    one.ts = Some(wall.ts(one.mono_ns));
+                }
             }
         }
         let processes = self.process_reports(end_ns);
@@ -50,14 +59,19 @@ impl Engine {
         died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns).saturating_sub(from_ns)
     }
 
-    fn gap_chains(&self, process: &CudaProcess, observed_ns: u64) -> Vec<Chain> {
+    fn gap_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
         let limit_ns = process.union.limit_ns();
         let mut chains = Vec::new();
         for (&call, settlement) in &process.settlements {
             let gaps = settlement.gaps(limit_ns);
             let lost_share = share(gaps.lost_ns, observed_ns);
             let Some(severity) = Severity::of(lost_share) else { continue };
-            chains.push(self.gap_chain(process, call, &gaps, severity, lost_share));
+            let mut chain = self.gap_chain(process, call, &gaps, severity, lost_share);
+            if details {
+                let kept = settlement.kept_gaps(limit_ns);
+                chain.occurrences = self.occurrences(kept.map(|g| (g.start_ns, g.len_ns, g.seq, g.bill.clone())));
+            }
+            chains.push(chain);
         }
         chains
     }
@@ -92,7 +106,7 @@ impl Engine {
         .with_ratio()
     }
 
-    fn slow_chains(&self, process: &CudaProcess, observed_ns: u64) -> Vec<Chain> {
+    fn slow_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
         let mut chains = Vec::new();
         for (call, group) in process.groups.sorted(&self.names) {
             let Some(slow) = group.slow(&self.samples) else { continue };
@@ -122,11 +136,28 @@ impl Engine {
                     watched_share: 1.0 - share(slow.bill.unexplained_ns(), slow.lost_ns),
                     samples: group.durations.len(),
                 },
+                occurrences: if details { self.occurrences(group.slow_calls(&self.samples)) } else { Vec::new() },
                 ..self.chain(Kind::SlowCall, process, call, severity, &slow.bill)
             };
             chains.push(chain.with_ratio());
         }
         chains
+    }
+
+    /// The longest of some occurrences: start, length, place, bill.
+    fn occurrences(&self, all: impl Iterator<Item = (u64, u64, u64, Bill)>) -> Vec<Occurrence> {
+        let one = |(mono_ns, dur_ns, after_calls, bill): (u64, u64, u64, Bill)| Occurrence {
+            mono_ns,
+            ts: None,
+            dur_ns,
+            after_calls,
+            causes: bill.causes(&self.names),
+            unexplained_ns: bill.unexplained_ns(),
+        };
+        let mut all: Vec<_> = all.map(one).collect();
+        all.sort_by_key(|o| (std::cmp::Reverse(o.dur_ns), o.mono_ns));
+        all.truncate(MAX_OCCURRENCES);
+        all
     }
 
     fn stall_chain(&self, process: &CudaProcess, observed_ns: u64, end_ns: u64) -> Option<Chain> {
@@ -150,6 +181,43 @@ impl Engine {
             ..self.chain(Kind::Stall, process, stall.call, severity, &stall.bill)
         };
         Some(Chain { max_ns: stall.lost_ns, ..chain.with_ratio() })
+    }
+
+    fn drop_chain(&self, process: &CudaProcess, observed_ns: u64, end_ns: u64) -> Option<Chain> {
+        let limit_ns = process.union.limit_ns();
+        let gap_ns = |from, to| process.settlements.values().map(|s| s.gap_ns(limit_ns, from, to)).sum();
+        // What follows the last call is a stall or nothing.
+        let drop = process.rates.drop(process.returned_ns.min(end_ns), gap_ns)?;
+        let lost = self.cuda_losses.count(process.pid, drop.start_ns, drop.end_ns);
+        let lost_share = share(drop.lost_ns, observed_ns);
+        let severity = Severity::of(lost_share)?;
+        if lost > 0 {
+            return None;
+        }
+        // A phase of the program that came and went is worth a remark; only one that lasts is more.
+        let lasts = drop.end_ns + 2 * drop.window_ns >= process.returned_ns;
+        let severity = if lasts { severity } else { Severity::Low };
+        let mut bill = Bill::default();
+        bill.add_unexplained(drop.lost_ns);
+        let per_call = |calls: u64| drop.window_ns / calls.max(1);
+        let chain = Chain {
+            mono_ns: drop.start_ns,
+            dur_ns: drop.end_ns - drop.start_ns,
+            n: 1,
+            lost_share,
+            p50_ns: per_call(drop.usual_calls),
+            max_ns: per_call(drop.calls),
+            evidence: Evidence {
+                lost,
+                watched_share: share(
+                    watched_ns(self.sources(), process.pid, drop.start_ns, drop.end_ns),
+                    drop.end_ns - drop.start_ns,
+                ),
+                samples: process.calls,
+            },
+            ..self.chain(Kind::Drop, process, drop.call, severity, &bill)
+        };
+        Some(chain.with_ratio())
     }
 
     /// What all kinds of chains have in common; numbers that they don't are 0 here.
@@ -189,6 +257,8 @@ impl Engine {
             summary: String::new(),
             advice: Vec::new(),
             evidence: Evidence { lost: 0, watched_share: 0.0, samples: 0 },
+            occurrences: Vec::new(),
+            so_far: false,
         }
     }
 
@@ -296,6 +366,7 @@ impl Engine {
             cold,
             chains: counts,
             checked: checked(),
+            so_far: false,
         }
     }
 
@@ -306,11 +377,10 @@ impl Engine {
 
 impl Chain {
     fn with_ratio(mut self) -> Self {
-        let worst_ns = self.p99_ns.unwrap_or(self.max_ns);
         if self.p50_ns == 0 {
             self.ratio_reason = Some("the median is 0");
         } else {
-            self.ratio = Ratio(Some(worst_ns as f64 / self.p50_ns as f64));
+            self.ratio = Ratio(Some(self.max_ns as f64 / self.p50_ns as f64));
         }
         self
     }
@@ -345,6 +415,11 @@ fn checked() -> Vec<String> {
         format!(
             "stall: no call, or one that has not returned, for the last {} s or more and {STALL_FACTOR}x the longest wait before, while the process lives",
             STALL_NS / 1_000_000_000
+        ),
+        format!(
+            "drop: an operation called below {:.0} % of its usual rate for {} s or more, beyond what longer calls and gaps explain",
+            DROP_BELOW * 100.0,
+            DROP_NS / 1_000_000_000
         ),
         format!("reported from {} % of a process's observed time on", LOW_SHARE * 100.0),
     ]

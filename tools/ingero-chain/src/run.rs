@@ -14,12 +14,21 @@ use crate::chain::Report;
 use crate::engine::Engine;
 use crate::options::{Format, Options};
 use crate::text::{self, Style};
+use crate::{page, table};
 
 /// The tool's name before its messages.
 pub const TOOL: &str = "ingero-chain";
 
-/// Reads one input to its end into `engine`; says on stderr which line was the first bad one.
-pub fn read(engine: &mut Engine, name: &str, input: impl Read, strict: bool, log: &Log) -> anyhow::Result<()> {
+/// Reads one input to its end into `engine`; says on stderr which line was the first bad one. `after` is called
+/// after each record.
+pub fn read(
+    engine: &mut Engine,
+    name: &str,
+    input: impl Read,
+    strict: bool,
+    log: &Log,
+    mut after: impl FnMut(&mut Engine) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     let mut lines = LineReader::new(input);
     let mut bad = 0_u64;
     while let Some(line) = lines.next_line().with_context(|| format!("reading {name}"))? {
@@ -27,6 +36,7 @@ pub fn read(engine: &mut Engine, name: &str, input: impl Read, strict: bool, log
             _ if line.too_long => "longer than 16 MiB".to_owned(),
             Parsed::Record(record) => {
                 engine.record(&record, line.bytes);
+                after(engine)?;
                 continue;
             }
             Parsed::Unknown => {
@@ -50,17 +60,16 @@ pub fn read(engine: &mut Engine, name: &str, input: impl Read, strict: bool, log
     Ok(())
 }
 
-/// Analyses one recording.
-pub fn analyse(name: &str, input: impl Read, log: &Log) -> anyhow::Result<Report> {
+/// Analyses one recording; `details` adds each chain's occurrences.
+pub fn analyse(name: &str, input: impl Read, details: bool, log: &Log) -> anyhow::Result<Report> {
     let mut engine = Engine::default();
-    read(&mut engine, name, input, false, log)?;
+    read(&mut engine, name, input, false, log, |_| Ok(()))?;
     engine.end();
-    Ok(engine.report())
+    Ok(engine.report(details))
 }
 
 /// The whole tool.
 pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
-    let mut engine = Engine::default();
     let inputs: Vec<Input> = if options.inputs.is_empty() {
         if std::io::stdin().is_terminal() {
             bail!("no input: pipe a stream of ingero-join into it, or name a recording");
@@ -69,25 +78,82 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
     } else {
         options.inputs.iter().map(Input::new).collect()
     };
-    let mut output = Output::open(options.output.as_deref())?;
+    let mut sink = Sink::open(options)?;
+    let mut engine = Engine::default();
+    let every_ns = options.every.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX));
+    let mut next_ns = None;
     for input in &inputs {
-        read(&mut engine, &input.name(), input.open()?, options.strict, log)?;
+        read(&mut engine, &input.name(), input.open()?, options.strict, log, |engine| {
+            let (Some(every_ns), now_ns) = (every_ns, engine.now_ns()) else { return Ok(()) };
+            let due_ns = *next_ns.get_or_insert_with(|| now_ns.saturating_add(every_ns));
+            if now_ns >= due_ns && now_ns > 0 {
+                next_ns = Some(now_ns.saturating_add(every_ns));
+                sink.write_so_far(engine.report_so_far())?;
+            }
+            Ok(())
+        })?;
     }
-    let bad_lines = engine.own_bad_lines();
     engine.end();
-    let report = engine.report();
-    let format = options.format.unwrap_or(if output.is_terminal() { Format::Text } else { Format::Ndjson });
-    let colour = output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    match format {
-        Format::Text => text::write(&mut output, &report, options.per_process, Style { colour })?,
-        Format::Ndjson => write_ndjson(&mut output, &report, options.per_process)?,
+    let bad_lines = engine.own_bad_lines();
+    let mut report = engine.report(sink.wants_details(options));
+    if let Some(id) = &options.explain {
+        let known: Vec<String> = report.chains.iter().map(|c| c.id.clone()).collect();
+        report.chains.retain(|chain| chain.id == *id);
+        if report.chains.is_empty() {
+            let known =
+                if known.is_empty() { "nothing was found".into() } else { format!("there are {}", known.join(", ")) };
+            bail!("no chain has the id {id}; {known}");
+        }
     }
-    output.flush()?;
+    sink.write(&report)?;
     Ok(match options.fail_on {
         _ if bad_lines > 0 => Exit::Error,
         Some(severity) if report.has(severity.into()) => Exit::Found,
         _ => Exit::Ok,
     })
+}
+
+/// Where and how reports are written.
+struct Sink {
+    output: Output,
+    format: Format,
+    per_process: bool,
+    style: Style,
+}
+
+impl Sink {
+    fn open(options: &Options) -> anyhow::Result<Self> {
+        let output = Output::open(options.output.as_deref())?;
+        let format = options.format.unwrap_or(if output.is_terminal() { Format::Text } else { Format::Ndjson });
+        let colour = output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        if options.every.is_some() && matches!(format, Format::Csv | Format::Html) {
+            bail!("--every goes with text and NDJSON; a table or a page is one whole");
+        }
+        Ok(Self { output, format, per_process: options.per_process, style: Style { colour } })
+    }
+
+    fn wants_details(&self, options: &Options) -> bool {
+        options.explain.is_some() || self.format == Format::Html
+    }
+
+    fn write_so_far(&mut self, mut report: Report) -> std::io::Result<()> {
+        report.summary.so_far = true;
+        for chain in &mut report.chains {
+            chain.so_far = true;
+        }
+        self.write(&report)
+    }
+
+    fn write(&mut self, report: &Report) -> std::io::Result<()> {
+        let out = &mut self.output;
+        match self.format {
+            Format::Text => text::write(out, report, self.per_process, self.style)?,
+            Format::Ndjson => write_ndjson(out, report, self.per_process)?,
+            Format::Csv => table::write(out, report)?,
+            Format::Html => page::write(out, report)?,
+        }
+        out.flush()
+    }
 }
 
 /// Writes a report as records, one a line, the summary last.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use ingero_common::text::{Nanos, Printable};
 
-use crate::chain::{Chain, Kind, ProcessReport, Report, Summary};
+use crate::chain::{Chain, Kind, Occurrence, ProcessReport, Report, Summary};
 use crate::words::pct;
 
 /// Colours of a terminal; all empty where none are wanted.
@@ -65,8 +65,26 @@ fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
         writeln!(out, "       try: {}", safe(&advice.text))?;
         writeln!(out, "            because {}", safe(&advice.because))?;
     }
+    for one in &chain.occurrences {
+        occurrence(out, one)?;
+    }
     writeln!(out, "       id {}", safe(&chain.id))?;
     writeln!(out)
+}
+
+/// One line of a chain's evidence.
+fn occurrence(out: &mut impl Write, one: &Occurrence) -> io::Result<()> {
+    let at = one.ts.as_ref().map_or_else(|| one.mono_ns.to_string(), |ts| ts.as_str().to_owned());
+    let mut parts: Vec<String> = Vec::new();
+    for cause in &one.causes {
+        let who = cause.who.first().map(|w| format!(" {} ({})", safe(&w.comm), w.pid)).unwrap_or_default();
+        parts.push(format!("{} {}{who}", cause.cause.name(), Nanos(cause.ns)));
+    }
+    if one.unexplained_ns > 0 {
+        parts.push(format!("unexplained {}", Nanos(one.unexplained_ns)));
+    }
+    let parts = parts.join(", ");
+    writeln!(out, "       {at} {:>8} after {} calls: {parts}", Nanos(one.dur_ns).to_string(), one.after_calls)
 }
 
 /// The one line of numbers.
@@ -75,7 +93,8 @@ fn numbers(chain: &Chain) -> String {
     if let Some(p99_ns) = chain.p99_ns {
         parts.push(format!("p99 {}", Nanos(p99_ns)));
     }
-    parts.push(format!("longest {}", Nanos(chain.max_ns)));
+    let max = Nanos(chain.max_ns);
+    parts.push(if chain.op == Kind::Drop { format!("one call in {max}") } else { format!("longest {max}") });
     if let Some(ratio) = chain.ratio.0 {
         parts.push(format!("{ratio:.1}x the usual"));
     }
@@ -142,6 +161,7 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
         0 => "nothing found".to_owned(),
         _ => format!("{} high, {} medium, {} low", counts.high, counts.medium, counts.low),
     };
+    let found = if summary.so_far { format!("so far {found}") } else { found };
     writeln!(
         out,
         "{} in {}: {} records, {} calls of {} processes",

@@ -72,7 +72,11 @@ fn summary(chain: &Chain) -> String {
         Kind::SlowCall => format!("{call} took {lost} more than usual in {} calls ({percent} of the time)", chain.n),
         Kind::Stall if chain.proven.is_none() => format!("{call} of {} has not returned for {lost}", name(chain)),
         Kind::Stall => format!("{} has made no call for the last {lost}; the last one was {call}", name(chain)),
-        Kind::Drop => format!("{call} came less often than usual: {lost} ({percent} of the time) is missing"),
+        Kind::Drop => format!(
+            "{} called {call} less often than usual for {}: {lost} ({percent} of the time) went into neither calls nor gaps",
+            name(chain),
+            Nanos(chain.dur_ns)
+        ),
     };
     let causes: Vec<String> = named(chain).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
     let mut text = head;
@@ -186,7 +190,7 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
             format!("{}: {} calls of up to {max}, usually {p50} (time of the call on the host)", call(chain), chain.n)
         }
         Kind::Stall => format!("{}: nothing returned for {}; usually {p50}", call(chain), Nanos(chain.lost_ns)),
-        Kind::Drop => format!("{}: {} intervals below the usual rate", call(chain), chain.n),
+        Kind::Drop => format!("{}: one in {max} for {}, usually one in {p50}", call(chain), Nanos(chain.dur_ns)),
     };
     lines.push(TimelineLine { layer: "CUDA", text });
     lines

@@ -1,0 +1,248 @@
+//! A report as one HTML page: nothing is loaded from anywhere, and no script runs. What traced processes call
+//! themselves is text, escaped, wherever it lands.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+use ingero_common::text::{Nanos, Printable};
+
+use crate::cause::{Cause, CauseLine};
+use crate::chain::{Chain, Kind, Report};
+use crate::words::pct;
+
+const WIDTH: f64 = 1000.0;
+const LANE: f64 = 26.0;
+
+const STYLE: &str = "\
+body{font:15px/1.5 system-ui,sans-serif;max-width:1060px;margin:2em auto;padding:0 1em;color:#1c1e21;background:#fff}\
+h1{font-size:1.4em}h2{font-size:1.1em;margin:2em 0 .3em}code{font-size:.92em}\
+.high{color:#b3261e}.medium{color:#8a5a00}.low{color:#44546a}\
+table{border-collapse:collapse;margin:.5em 0}td,th{text-align:left;padding:.15em 1em .15em 0;vertical-align:top}td.n{text-align:right}\
+svg{width:100%;height:auto;display:block;margin:.4em 0}svg text{font:12px system-ui,sans-serif;fill:#44546a}\
+.key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}\
+@media(prefers-color-scheme:dark){body{color:#e4e6eb;background:#18191a}.high{color:#ff8a80}.medium{color:#ffc46b}.low,svg text{color:#a9b4c4;fill:#a9b4c4}}";
+
+/// Writes the page. The report should carry its chains' occurrences.
+pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let mut page = String::new();
+    // Writing to a string does not fail.
+    if render(&mut page, report).is_err() {
+        return Err(io::Error::other("drawing the report"));
+    }
+    out.write_all(page.as_bytes())
+}
+
+fn render(page: &mut String, report: &Report) -> fmt::Result {
+    let summary = &report.summary;
+    let counts = summary.chains;
+    write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>ingero-chain report</title><style>{STYLE}</style>\n<h1>What the GPU waited for</h1>\n"
+    )?;
+    write!(
+        page,
+        "<p>{} of {} records with {} calls: <b>{} high, {} medium, {} low</b>.",
+        esc(&Nanos(summary.dur_ns).to_string()),
+        summary.records,
+        summary.calls,
+        counts.high,
+        counts.medium,
+        counts.low
+    )?;
+    if summary.lost + summary.late + summary.bad_lines > 0 {
+        write!(
+            page,
+            " Not complete: {} records lost, {} late, {} bad lines.",
+            summary.lost, summary.late, summary.bad_lines
+        )?;
+    }
+    page.push_str("</p>\n");
+    if !report.chains.is_empty() {
+        timeline(page, report)?;
+    }
+    for one in &report.chains {
+        chain(page, one)?;
+    }
+    page.push_str("<h2>Looked for</h2><ul>");
+    for line in &summary.checked {
+        write!(page, "<li>{}", esc(line))?;
+    }
+    page.push_str("</ul>\n<p>Times are those of the call on the host; for an asynchronous call, the time to enqueue it.</p></html>\n");
+    Ok(())
+}
+
+/// One lane for each chain, each occurrence where it was, in the colour of its main cause.
+fn timeline(page: &mut String, report: &Report) -> fmt::Result {
+    let (start_ns, dur_ns) = (report.summary.mono_ns, report.summary.dur_ns.max(1));
+    let x = |ns: u64| ns.saturating_sub(start_ns) as f64 / dur_ns as f64 * WIDTH;
+    let height = report.chains.len() as f64 * LANE * 1.7 + 24.0;
+    write!(page, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"timeline\">")?;
+    for (i, chain) in report.chains.iter().enumerate() {
+        let top = i as f64 * LANE * 1.7;
+        let name = format!("{} before {}", chain.op.name(), chain.call);
+        let name = if chain.op == Kind::Gap { name } else { format!("{} {}", chain.op.name(), chain.call) };
+        write!(
+            page,
+            "<text x=\"0\" y=\"{}\">{} of {} ({})</text>",
+            top + 13.0,
+            esc(&name),
+            esc(&chain.comm),
+            chain.pid
+        )?;
+        write!(
+            page,
+            "<rect x=\"0\" y=\"{}\" width=\"{WIDTH}\" height=\"{}\" fill=\"#8883\"/>",
+            top + 18.0,
+            LANE - 8.0
+        )?;
+        let whole = [(chain.mono_ns, chain.dur_ns, chain.causes.first(), chain.lost_ns)];
+        let parts: Vec<_> = if chain.occurrences.is_empty() {
+            whole.to_vec()
+        } else {
+            chain.occurrences.iter().map(|o| (o.mono_ns, o.dur_ns, o.causes.first(), o.dur_ns)).collect()
+        };
+        for (mono_ns, len_ns, cause, lost_ns) in parts {
+            let width = (x(mono_ns + len_ns) - x(mono_ns)).max(0.6);
+            let what = cause.map_or("unexplained", |c| c.cause.name());
+            write!(
+                page,
+                "<rect x=\"{:.2}\" y=\"{}\" width=\"{width:.2}\" height=\"{}\" fill=\"{}\"><title>{}: {what}</title></rect>",
+                x(mono_ns),
+                top + 18.0,
+                LANE - 8.0,
+                colour(cause.map(|c| c.cause)),
+                esc(&Nanos(lost_ns).to_string())
+            )?;
+        }
+    }
+    let y = height - 4.0;
+    for tenth in [0, 5, 10] {
+        let (x, anchor) = (WIDTH * f64::from(tenth) / 10.0, ["start", "middle", "end"][tenth as usize / 5]);
+        let ns = (dur_ns as f64 * f64::from(tenth) / 10.0) as u64;
+        write!(page, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>", esc(&Nanos(ns).to_string()))?;
+    }
+    page.push_str("</svg>\n<p class=\"key\">");
+    for cause in Cause::ALL {
+        if report.chains.iter().any(|c| c.causes.iter().any(|line| line.cause == cause)) {
+            write!(page, "<span><i style=\"background:{}\"></i>{}</span>", colour(Some(cause)), cause.name())?;
+        }
+    }
+    if report.chains.iter().any(|c| c.unexplained_ns > 0) {
+        write!(page, "<span><i style=\"background:{}\"></i>unexplained</span>", colour(None))?;
+    }
+    page.push_str("</p>\n");
+    Ok(())
+}
+
+fn chain(page: &mut String, chain: &Chain) -> fmt::Result {
+    let class = chain.severity.name();
+    writeln!(
+        page,
+        "<h2 id=\"{0}\"><span class=\"{class}\">[{1}]</span> {2}</h2>",
+        esc(&chain.id),
+        class.to_uppercase(),
+        esc(&chain.summary)
+    )?;
+    bar(page, chain)?;
+    page.push_str("<table>");
+    for line in &chain.causes {
+        row(page, line)?;
+    }
+    if chain.unexplained_ns > 0 {
+        let share = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
+        write!(
+            page,
+            "<tr><td>unexplained<td class=\"n\">{}<td class=\"n\">{}<td>",
+            pct(share),
+            esc(&Nanos(chain.unexplained_ns).to_string())
+        )?;
+    }
+    page.push_str("</table><table>");
+    for line in &chain.timeline {
+        write!(page, "<tr><th>{}<td>{}", line.layer, esc(&line.text))?;
+    }
+    page.push_str("</table>");
+    if !chain.advice.is_empty() {
+        page.push_str("<ul>");
+        for advice in &chain.advice {
+            write!(page, "<li><b>{}</b><br>because {}", esc(&advice.text), esc(&advice.because))?;
+        }
+        page.push_str("</ul>");
+    }
+    writeln!(page, "<p><code>{}</code></p>", esc(&chain.id))
+}
+
+fn row(page: &mut String, line: &CauseLine) -> fmt::Result {
+    let who: Vec<String> = line.who.iter().take(6).map(|w| format!("{} ({}) {}", w.comm, w.pid, Nanos(w.ns))).collect();
+    write!(
+        page,
+        "<tr><td>{}<td class=\"n\">{}<td class=\"n\">{}<td>{}",
+        line.cause.name(),
+        pct(line.share),
+        esc(&Nanos(line.ns).to_string()),
+        esc(&who.join(", "))
+    )
+}
+
+/// The causes as one bar.
+fn bar(page: &mut String, chain: &Chain) -> fmt::Result {
+    write!(page, "<svg viewBox=\"0 0 {WIDTH} 14\" role=\"img\" aria-label=\"causes\">")?;
+    let mut x = 0.0;
+    let unexplained = (None, chain.unexplained_ns);
+    for (cause, ns) in chain.causes.iter().map(|c| (Some(c.cause), c.ns)).chain([unexplained]) {
+        let width = ns as f64 / chain.lost_ns.max(1) as f64 * WIDTH;
+        write!(page, "<rect x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" height=\"14\" fill=\"{}\"/>", colour(cause))?;
+        x += width;
+    }
+    page.push_str("</svg>\n");
+    Ok(())
+}
+
+/// Computing is green, waiting for a CPU red, devices blue, others violet, the unknown grey.
+fn colour(cause: Option<Cause>) -> &'static str {
+    match cause {
+        Some(Cause::HostCpu) => "#2e9e5b",
+        Some(Cause::DriverCpu) => "#7cb342",
+        Some(Cause::WorkerCpu) => "#00897b",
+        Some(Cause::CpuWait) => "#d93025",
+        Some(Cause::WorkerCpuWait) => "#f06292",
+        Some(Cause::Quota) => "#ef6c00",
+        Some(Cause::WorkerQuota) => "#ffb300",
+        Some(Cause::Steal) => "#6d4c41",
+        Some(Cause::IoWait) => "#1a73e8",
+        Some(Cause::WorkerIo) => "#4fc3f7",
+        Some(Cause::Blocked) => "#5c6bc0",
+        Some(Cause::Wait) => "#8e24aa",
+        Some(Cause::Sleep) => "#b39ddb",
+        Some(Cause::OffCpu) => "#90a4ae",
+        None => "#9e9e9e",
+    }
+}
+
+/// Text in HTML, also inside a quoted attribute.
+fn esc(text: &str) -> String {
+    let text = Printable(text.as_bytes()).to_string();
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_text() {
+        assert_eq!(esc("<script>\"'&\n"), "&lt;script&gt;&quot;&#39;&amp;\\u{a}");
+    }
+}
