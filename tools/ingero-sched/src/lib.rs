@@ -23,6 +23,9 @@ pub use options::Options;
 /// The name in messages and in the stream.
 pub const TOOL: &str = "ingero-sched";
 
+/// Added to the niceness that we were started with.
+const NICE: i32 = -10;
+
 /// Traces until it is told to stop, the time is up, or nobody reads any more.
 ///
 /// # Errors
@@ -38,6 +41,9 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
         (false, true) => Pages::Raw,
         (false, false) => Pages::Summed,
     };
+    // A fair share of a CPU that everybody fights for would be too little to keep up with the very fight that is to be told
+    // of. Best effort: without the right to do so, it is as fair as everybody.
+    let _ = rustix::process::nice(NICE);
     let tracer = Tracer::new(&kernel, Config { all: options.all, pages, ring_bytes: options.ring_size })?;
     capture::run(options, tracer, output, &stop)?;
     Ok(Exit::Ok)

@@ -20,7 +20,7 @@ woke it. `--schema` prints the whole contract.";
 /// Trace what keeps threads off the CPU: scheduler, memory and system events, as NDJSON
 ///
 /// Watches the processes that use CUDA and all their descendants, now and later. Needs root, and Linux 5.15 or newer
-/// with BTF.
+/// with BTF. Runs at a niceness of -10, to keep up when CPUs are scarce.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ingero-sched", version, after_long_help = EXAMPLES)]
 pub struct Options {

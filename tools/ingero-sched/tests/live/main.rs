@@ -1,6 +1,8 @@
 //! ingero-sched on live probes: what it says beside what the kernel and the workload count themselves. As root, one test at
 //! a time.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod lives;
 mod stream;
 mod switches;
