@@ -23,7 +23,7 @@
 //! the stretch is continued, before its birth, by its creator. One border to another process is crossed;
 //! whom that one waited for beyond is named (`wait`) and not followed.
 //!
-//! It ends: each hop looks at a part of the stretch that ends no later, hops are at most [`MAX_HOPS`] deep,
+//! It ends: each hop looks at a part of the stretch that ends no later, hops are at most `MAX_HOPS` deep,
 //! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
 
 use crate::cause::{Bill, Cause, Party};
@@ -52,6 +52,17 @@ pub struct Sources<'a> {
     pub losses: &'a Losses,
     /// Samples of the machine.
     pub samples: &'a Samples,
+    /// When the scheduler tracer stopped; `u64::MAX` while it has not.
+    pub sched_end_ns: u64,
+}
+
+impl Sources<'_> {
+    /// The part of [`from_ns`, `to_ns`] in which the scheduler tracer watched process `pid`.
+    pub fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> (u64, u64) {
+        let since_ns = self.world.find_process(pid, to_ns).and_then(|p| p.sched_watch_ns).unwrap_or(u64::MAX);
+        let since_ns = since_ns.clamp(from_ns, to_ns);
+        (since_ns, self.sched_end_ns.clamp(since_ns, to_ns))
+    }
 }
 
 /// Splits [`from_ns`, `to_ns`] of `thread`, which runs at `to_ns`, into causes.
@@ -144,16 +155,15 @@ impl Path<'_> {
         if from_ns >= to_ns {
             return;
         }
-        let watched_ns = self.sources.world.find_process(thread.pid, to_ns).and_then(|p| p.sched_watch_ns);
-        let watched_ns = watched_ns.unwrap_or(u64::MAX).clamp(from_ns, to_ns);
-        self.unknown(thread, side, watched_ns - from_ns);
-        let lost_ns = lost_ns(self.sources.losses, thread.pid, watched_ns, to_ns);
+        let (since_ns, until_ns) = self.sources.watched(thread.pid, from_ns, to_ns);
+        self.unknown(thread, side, since_ns - from_ns + (to_ns - until_ns));
+        let lost_ns = lost_ns(self.sources.losses, thread.pid, since_ns, until_ns);
         self.bill.add_unexplained(lost_ns);
-        let ns = to_ns - watched_ns - lost_ns;
+        let ns = until_ns - since_ns - lost_ns;
         if ns == 0 {
             return;
         }
-        let stolen_ns = self.sources.samples.stolen_ns(watched_ns, to_ns).min(ns);
+        let stolen_ns = self.sources.samples.stolen_ns(since_ns, until_ns).min(ns);
         self.bill.add(Cause::Steal, Party::default(), stolen_ns);
         let cause = if side == Side::Home { Cause::HostCpu } else { Cause::WorkerCpu };
         self.bill.add(cause, party(thread), ns - stolen_ns);
