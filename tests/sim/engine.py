@@ -191,9 +191,27 @@ class Sim:
             th.proc.died = self.now
             self.free_pids.append(th.proc.pid)
         self.life.append((self.now, "exit" if last else "thread_exit", th, th.proc))
-        for waiter in th.joiners:
+        for waiter in [w for w in th.joiners if w.died is None]:
             self.wake(waiter, th)
         self.leave(th, None)
+
+    def kill(self, proc):
+        """The process ends (exit_group, a signal): all its threads at this instant."""
+        for th in [t for t in proc.threads if t.died is None]:
+            th.segs[-1].end = th.died = self.now
+            th.wait_token += 1
+            if th.on:
+                cpu = self.cpus[th.cpu]
+                self.stop(th)
+                self.at(self.now, self.resched, cpu)
+            for cpu in self.cpus:
+                if th in cpu.rq:
+                    cpu.rq.remove(th)
+            if proc.cgroup and th in proc.cgroup.parked:
+                proc.cgroup.parked.remove(th)
+        proc.died = self.now
+        self.free_pids.append(proc.pid)
+        self.life.append((self.now, "exit", proc.threads[0], proc))
 
     def advance(self, th):
         """The current operation of a running thread is over: go on until one takes time."""
@@ -236,12 +254,13 @@ class Sim:
 
     def put(self, queue, item, by):
         """`by` (a running thread, or None for an interrupt) puts an item and wakes a waiter."""
-        if queue.waiters:
+        while queue.waiters:
             th = queue.waiters.popleft()
-            th.reply = item
-            self.wake(th, by)
-        else:
-            queue.items.append(item)
+            if th.died is None:
+                th.reply = item
+                self.wake(th, by)
+                return
+        queue.items.append(item)
 
     def timer(self, th, token):
         if th.wait_token == token and th.died is None:

@@ -85,7 +85,9 @@ class Scenario:
 
     def mishaps(self):
         rng = self.rng
-        self.inversion = rng.choice([0, 0, 50 * US, 2 * MS])
+        self.inversion = rng.choice([0, 0, 50 * US, 2 * MS, 20 * MS])
+        self.thread_ends = rng.choice(["thread_exit", "sched_process_exit"])
+        self.late_children = rng.random() < 0.06
         self.irq_style = rng.choice(["absent", "irq", "shown"])
         self.straddle = rng.choice(["clip", "full", "none"])
         if rng.random() < 0.15:
@@ -109,7 +111,7 @@ class Scenario:
         sim.run_until(self.end_ns)
         world = World(sim, self.start_ns, self.end_ns, rng, self.base)
         world.inversion_ns, world.irq_style, world.straddle = self.inversion, self.irq_style, self.straddle
-        world.nested, world.lost = self.nested, self.lost
+        world.nested, world.lost, world.thread_ends = self.nested, self.lost, self.thread_ends
         for proc in self.trains:
             at = max(self.start_ns, proc.born + 1)
             if proc.died is not None and proc.died <= at:
@@ -127,10 +129,15 @@ class Scenario:
             if top is not None and proc not in world.sched_watch:
                 at = max(self.start_ns, proc.born + 1)
                 if proc.died is None or proc.died > at:
+                    if self.late_children:
+                        at += rng.randint(0, ((proc.died or self.end_ns) - at) // 2)
                     world.sched_watch[proc] = max(at, world.sched_watch[top])
                     world.why[proc] = "child"
             if proc in self.asked:
-                world.sched_watch[proc], world.why[proc] = self.start_ns, "asked"
+                late = rng.randint(0, self.end_ns - self.start_ns) // 2 if self.late_children else 0
+                world.sched_watch[proc], world.why[proc] = self.start_ns + late, "asked"
+        if self.late_children:
+            self.note(late_children=True)
         if self.stateless:
             for proc in self.trains:
                 for off in [o for th in proc.threads for o in th.offs if o.state != "R"]:
@@ -212,7 +219,8 @@ def pooled(s):
 
 
 def children(s):
-    s.train(w.child(s.work()))
+    early = s.rng.choice([None, w.mix(s.rng, 300 * US, ["run"]), s.work(2, 8)])
+    s.train(w.child(s.work(), early))
     s.noise()
 
 
@@ -322,6 +330,18 @@ def late_functions(s):
     s.train(gap_chance=0.0, new_func=0.03, cold_ns=s.ms(20, 200))
 
 
+def pipeline(s):
+    """One CUDA process waits for another one."""
+    s.cpus(s.rng.choice([4, 8]))
+    requests, replies = Queue(), Queue()
+    cfg = w.Train(s.rng)
+    cfg.gpu_ns = s.ms(5, 30)
+    proc = s.other("serve", w.infer(cfg, requests, replies))
+    proc.calls, proc.cfg = [], cfg
+    s.trains.append(proc)
+    s.train(w.plain(w.ask(requests, replies)))
+
+
 def two_trains(s):
     s.cpus(8)
     s.train(s.workers())
@@ -347,7 +367,8 @@ def reused(s):
     """A training process ends; another one gets its PID."""
     s.sim.next_id = 500
     steps = s.rng.randint(15, 40)
-    s.train(w.plain(w.own(s.work(5, 15))), pid=300, steps=steps, exits=True, cold_ns=5 * MS)
+    first = w.either([w.plain(w.own(s.work(5, 15))), w.pool(2, s.work(3, 9))], s.rng.choice([[1, 0], [1, 1]]))
+    s.train(first, pid=300, steps=steps, exits=True, cold_ns=5 * MS)
 
     def again():
         first = s.trains[0]
@@ -407,4 +428,4 @@ def mixed(s):
 KINDS = {f.__name__: f for f in (
     healthy, healthy_fed, gpu_bound, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
     newborn, contended, quota, quota_and_neighbours, slow_launches, slow_copies, slow_gpu, preempted_calls, throttled_calls, late_functions,
-    two_trains, two_callers, reused, stalled, hung, mixed, tangled)}
+    two_trains, pipeline, two_callers, reused, stalled, hung, mixed, tangled)}

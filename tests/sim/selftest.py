@@ -18,7 +18,7 @@ def problems(scenario):
             if th.segs and at != end:
                 out.append(f"tid {th.tid}: its stretches end at {at}, its life at {end}")
             off = sum(min(o.end, end) - o.start for o in th.offs)
-            if th.off is not None and th.died is None:
+            if th.off is not None:
                 off += end - th.off.start
             first = th.first_on if th.first_on is not None else end
             on = sum((s.end if s.end is not None else end) - s.start for s in th.segs if s.kind == RUN)

@@ -142,6 +142,8 @@ class Paths:
             causes = ["sleep"]
             if seg.end is None or seg.end >= self.world.end:
                 causes += ["unexplained"]  # still asleep when the tracer stopped
+            if party == OTHER and th.proc in self.world.cuda_watch:
+                causes += ["wait", "blocked"]  # it may be inside a CUDA call of its own
             parts.append(Part(a, ns, causes, {th.proc.pid: ns}))
         elif waker.proc is th.proc:
             self.walk(waker, a, b, party, home, parts)

@@ -140,6 +140,8 @@ def train(cfg, setup=None):
                 yield from call(th, "ncclAllReduce", [("run", 3 * US), ("hang", None)], count=1 << 20)
         if not cfg.exits:
             yield ("hang", None)
+        th.sim.at(th.sim.now, th.sim.kill, proc)
+        yield ("hang", None)
 
     return script
 
@@ -338,15 +340,23 @@ def pool(n, work, per_item=False, allowed=None):
     return setup
 
 
-def child(work):
-    """A new process for each item, waited for until it exits (its PID comes again soon)."""
+def child(work, early=None):
+    """A new process for each item, waited for until it exits (its PID comes again soon).
+
+    It runs another program after the work `early`; with the same PID it stays the same process.
+    """
 
     def setup(th):
         def one(me):
+            if early:
+                yield from early()
+                me.sim.life.append((me.sim.now, "exec", me, me.proc))
+                me.comm = "convert"
+                yield ("run", 50 * US)
             yield from work()
 
         def fetch(me):
-            proc = me.sim.process("convert", me)
+            proc = me.sim.process(me.proc.comm if early else "convert", me)
             kid = proc.thread(one, creator=me)
             yield ("run", me.sim.rng.randint(20, 200) * US)
             yield ("join", kid)
@@ -387,6 +397,24 @@ def ask(requests, replies):
         yield ("run", me.sim.rng.randint(5, 50) * US)
 
     return fetch
+
+
+def infer(cfg, requests, replies, depth=1):
+    """A CUDA process that makes a step for each request of another process."""
+
+    def script(me):
+        proc = me.proc
+        proc.calls, proc.seen, proc.gpu_free, proc.cfg = [], set(), 0, cfg
+        for i in range(10):
+            yield ("run", cfg.quick_ns)
+            yield from step(me, cfg, True)
+        while True:
+            yield ("get", requests)
+            yield from step(me, cfg, False)
+            me.sim.put(replies, 1, me)
+            yield ("run", 3 * US)
+
+    return script
 
 
 def server(requests, replies, work):

@@ -32,7 +32,7 @@ class World:
         self.stateless = set()  # Off whose record carries no state
         self.straddle = "clip"  # intervals that began before the watch: "clip", "full", "none"
         self.irq_style = "absent"  # how a wake-up from an interrupt is written
-        self.inversion_ns, self.notes = 0, []
+        self.inversion_ns, self.thread_ends = 0, "thread_exit"
         self.nested = False
 
     # ---- what is known
@@ -124,13 +124,16 @@ class World:
         for when, kind, th, what in self.sim.life:
             if when > self.end or self.sched_watch.get(th.proc, self.end + 1) > when:
                 continue
-            rec = self.head("sched", {"fork": "sched_process_fork", "thread": "thread_create", "exit": "sched_process_exit"}.get(kind, kind), when, th)
+            ops = {"fork": "sched_process_fork", "thread": "thread_create", "exit": "sched_process_exit", "exec": "sched_process_exec"}
+            rec = self.head("sched", ops.get(kind, self.thread_ends), when, th)
             if kind == "fork":
                 rec["child_pid"] = what.pid
             elif kind == "thread":
                 rec["child_tid"] = what.tid
             elif kind == "exit":
                 rec["tid"], rec["code"] = th.proc.pid, 0
+            elif kind == "exec":
+                rec["exe"] = "/usr/bin/convert"
             out.append((when, rec, "life"))
         out += [(end, rec, "sys") for end, rec in self.samples()]
         return out
