@@ -9,7 +9,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::item::{Holder, State, Switch};
+use crate::holders::Holder;
+use crate::item::{State, Switch};
 use crate::life::Life;
 
 /// A thread off the CPU in [`start_ns`, `end_ns`].

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use ingero_common::clock::parse_ts;
 use ingero_common::ndjson::Line;
-use ingero_common::record::{self, Parsed, Record, Who, src};
+use ingero_common::record::{self, Parsed, Record, src};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use crate::holders::{Holder, Holders};
 
 /// Some whole lines of one input and what they say.
 #[derive(Debug, Default)]
@@ -107,13 +109,6 @@ pub(crate) enum State {
     Unknown,
 }
 
-/// A process that had a CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    pub(crate) pid: u32,
-    pub(crate) comm: Box<str>,
-}
-
 /// What happened to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -141,12 +136,12 @@ impl Batch {
     }
 
     /// Takes a line over.
-    pub(crate) fn push(&mut self, line: Line<'_>) {
+    pub(crate) fn push(&mut self, line: Line<'_>, holders: &mut Holders) {
         if line.too_long {
             return self.push_bad(line.number, "longer than 16 MiB".into());
         }
         let item = match record::parse(line.bytes) {
-            Parsed::Record(record) => Item::from_record(&record, line.bytes),
+            Parsed::Record(record) => Item::from_record(&record, line.bytes, holders),
             Parsed::Unknown => Item { time: loose_time(line.bytes), ..Item::other() },
             Parsed::Bad(reason) => return self.push_bad(line.number, reason.into()),
         };
@@ -177,14 +172,14 @@ impl Item {
         }
     }
 
-    fn from_record(record: &Record<'_>, line: &[u8]) -> Self {
+    fn from_record(record: &Record<'_>, line: &[u8], holders: &mut Holders) -> Self {
         Self {
             from: 0,
             to: 0,
             time: time_of(record.mono_ns, record.ts.as_deref(), record.dur_ns),
             pid: record.pid,
             tid: record.tid,
-            kind: Kind::of(record, line),
+            kind: Kind::of(record, line, holders),
             side: Side::of(&record.src),
             late: record.late,
         }
@@ -203,10 +198,10 @@ impl Side {
 }
 
 impl Kind {
-    fn of(record: &Record<'_>, line: &[u8]) -> Self {
+    fn of(record: &Record<'_>, line: &[u8], holders: &mut Holders) -> Self {
         match &*record.src {
             s if src::is_call(s) => Kind::Call { outermost: record.depth == 0 && record.host.is_none() },
-            src::SCHED => sched(record),
+            src::SCHED => sched(record, holders),
             src::MEM if &*record.op == "mm_page_alloc" => {
                 Kind::Pages { count: record.count.unwrap_or(1), bytes: record.bytes.unwrap_or(0) }
             }
@@ -216,9 +211,9 @@ impl Kind {
     }
 }
 
-fn sched(record: &Record<'_>) -> Kind {
+fn sched(record: &Record<'_>, holders: &mut Holders) -> Kind {
     let task = match &*record.op {
-        "sched_switch" => return Kind::Switch(switch(record)),
+        "sched_switch" => return Kind::Switch(switch(record, holders)),
         "sched_process_fork" => record.child_pid.map(|child_pid| Task::Fork { child_pid }),
         "sched_process_exec" => Some(Task::Exec),
         "thread_create" => record.child_tid.map(|child_tid| Task::ThreadCreate { child_tid }),
@@ -231,7 +226,7 @@ fn sched(record: &Record<'_>) -> Kind {
     task.map_or(Kind::Other, Kind::Task)
 }
 
-fn switch(record: &Record<'_>) -> Switch {
+fn switch(record: &Record<'_>, holders: &mut Holders) -> Switch {
     let dur_ns = record.dur_ns.unwrap_or(0);
     // The kernel's own texts may carry more behind the letter: "R+", "D|K".
     let state = match record.state.as_deref().and_then(|s| s.bytes().next()) {
@@ -247,14 +242,8 @@ fn switch(record: &Record<'_>) -> Switch {
     // `by` took the CPU when the thread left, so it had it while a preempted thread waited. After a
     // sleep the thread waits for the CPU on which it comes back, and that one was `prev`'s.
     let who = if state == State::Preempted { record.by.as_ref() } else { record.prev.as_ref() };
-    let holder = who.filter(|who| runq_ns > 0 && who.pid != 0).map(|who| Arc::new(Holder::from(who)));
+    let holder = who.filter(|who| runq_ns > 0 && who.pid != 0).map(|who| holders.get(who));
     Switch { state, runq_ns, holder }
-}
-
-impl From<&Who<'_>> for Holder {
-    fn from(who: &Who<'_>) -> Self {
-        Self { pid: who.pid, comm: (&*who.comm).into() }
-    }
 }
 
 fn frame(record: &Record<'_>, line: &[u8]) -> Kind {
@@ -324,7 +313,7 @@ mod tests {
 
     fn item(line: &str) -> Item {
         let mut batch = Batch::default();
-        batch.push(Line { bytes: line.as_bytes(), number: 1, too_long: false });
+        batch.push(Line { bytes: line.as_bytes(), number: 1, too_long: false }, &mut Holders::new());
         assert_eq!(batch.line(&batch.items[0]).len(), batch.bytes.len());
         batch.items.remove(0)
     }

@@ -25,7 +25,7 @@ use crate::queue::Hub;
 use crate::sink::Sink;
 
 /// What waits for its window may cost so much memory; beyond that the wait is cut short.
-const MAX_AHEAD_BYTES: usize = 12 * 1024 * 1024;
+const MAX_AHEAD_BYTES: usize = 11 * 1024 * 1024;
 
 /// How often a waiting join looks whether its reader is still there and its inputs still silent.
 const TICK: Duration = Duration::from_millis(100);

@@ -22,6 +22,7 @@ mod filter;
 mod format;
 mod frame;
 mod history;
+mod holders;
 mod host;
 mod item;
 mod join;

@@ -37,7 +37,7 @@ use crate::item::{Batch, Item, Kind, Time};
 use crate::queue::{Hub, Taken};
 
 /// What waits for its turn may cost so much memory; beyond that the window is cut short.
-const MAX_HELD_BYTES: usize = 12 * 1024 * 1024;
+const MAX_HELD_BYTES: usize = 11 * 1024 * 1024;
 
 /// A line that belongs further up in its input than this goes to the strays.
 const MAX_STEPS: usize = 32;

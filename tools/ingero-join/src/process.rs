@@ -6,8 +6,8 @@ use crate::history::{Interval, Pages, Thread};
 use crate::item::Task;
 use crate::life::Life;
 
-/// All threads together keep at most so many intervals and page records (about 56 bytes each).
-const MAX_ENTRIES: usize = 160_000;
+/// All threads together keep at most so many intervals and page records (40 bytes each).
+const MAX_ENTRIES: usize = 80_000;
 /// A thread of a process that was never seen making a CUDA call keeps so many when memory runs short,
 const KEEP_OTHERS: usize = 16;
 /// and one of a process that was, so many.

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::item::Batch;
+use crate::item::{Batch, Item};
 
 /// A reader waits while this many bytes of its input lie unread.
-const LANE_BYTES: usize = 4 * 1024 * 1024;
+const LANE_BYTES: usize = 2 * 1024 * 1024;
 
 /// What an input's queue has.
 #[derive(Debug)]
@@ -132,5 +132,5 @@ impl Hub {
 }
 
 fn cost_bytes(batch: &Batch) -> usize {
-    batch.bytes.len() + size_of_val(batch.items.as_slice())
+    batch.bytes.capacity() + batch.items.capacity() * size_of::<Item>()
 }

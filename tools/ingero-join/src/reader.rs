@@ -10,12 +10,15 @@ use anyhow::Context;
 use ingero_common::ndjson::LineReader;
 
 use crate::db;
+use crate::holders::Holders;
 use crate::item::Batch;
 use crate::queue::Hub;
 use crate::sources::Source;
 
 /// A batch goes out when it has this many bytes, or when the next line is not there yet.
-const BATCH_BYTES: usize = 64 * 1024;
+const BATCH_BYTES: usize = 32 * 1024;
+/// Room for a batch: the line that fills it may be a long one.
+const CAPACITY_BYTES: usize = BATCH_BYTES + 2 * 1024;
 
 /// Starts reading `source` as number `lane`.
 pub(crate) fn spawn(hub: &Arc<Hub>, lane: usize, source: Source) -> anyhow::Result<()> {
@@ -39,10 +42,11 @@ fn read(hub: &Hub, lane: usize, source: &Source) -> anyhow::Result<()> {
         return db::read(path, |batch| hub.put(lane, batch));
     }
     let mut lines = LineReader::new(input.open()?);
+    let mut holders = Holders::new();
     let mut batch = Box::new(Batch::default());
     loop {
         match lines.next_line() {
-            Ok(Some(line)) => batch.push(line),
+            Ok(Some(line)) => batch.push(line, &mut holders),
             Ok(None) => break,
             Err(error) => {
                 hub.put(lane, batch);
@@ -51,9 +55,14 @@ fn read(hub: &Hub, lane: usize, source: &Source) -> anyhow::Result<()> {
             }
         }
         if batch.bytes.len() >= BATCH_BYTES || !lines.has_buffered_line() {
-            let capacity = batch.bytes.capacity().min(2 * BATCH_BYTES);
+            let lines = batch.items.len();
             hub.put(lane, batch);
-            batch = Box::new(Batch { bytes: Vec::with_capacity(capacity), items: Vec::new() });
+            // Room for as much again; growing by doubling would cost up to twice the memory for as long
+            // as one of the lines waits for its turn.
+            batch = Box::new(Batch {
+                bytes: Vec::with_capacity(CAPACITY_BYTES),
+                items: Vec::with_capacity(lines + lines / 8),
+            });
         }
     }
     if !batch.items.is_empty() {
