@@ -97,3 +97,18 @@ fn descendants_that_are_there_already_are_watched_too() {
     assert_eq!(why, "asked");
     workload.end();
 }
+
+#[test]
+fn a_process_that_comes_to_use_cuda_is_watched() {
+    let _machine = Machine::take();
+    let mut sched = Background::start(&mut tool());
+    sched.wait_for("the start record", |r| r["op"] == "start");
+    // It opens the stub's libcudart only now.
+    let workload = ingero_tests::Workload::at_its_gate(&ingero_tests::plan(&["cudaMalloc*3"]));
+    let pid = workload.pid();
+    sched.wait_for("its watch record", |r| is_watch(r, pid) && r["why"] == "cuda");
+    workload.run();
+    sched.wait_for("its end", |r| r["op"] == "sched_process_exit" && r["pid"] == pid);
+    let records = stop(sched);
+    assert!(records.of("sched", "sched_switch").any(|r| r["tid"] == pid && r["state"] == "S"), "its wait at the gate");
+}

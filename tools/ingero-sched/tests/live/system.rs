@@ -54,7 +54,7 @@ fn samples_come_each_second_and_once_at_stop() {
 fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
     let _machine = Machine::take();
     let group = LimitedGroup::new();
-    let mut workload = Workload::start(&["spin", "600"]);
+    let mut workload = Workload::start(&["spin", "100"]);
     group.admit(workload.pid());
     let sched = sched_on(workload.pid(), &[]);
     workload.go();
@@ -73,17 +73,16 @@ fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
         throttled += quota["throttled"].as_u64().unwrap();
         throttled_ns += quota["throttled_ns"].as_u64().unwrap();
     }
-    // 600 ms of CPU at 20 ms in each 100 ms.
-    assert!(periods > 10 && throttled > 10 && throttled <= periods, "{periods} {throttled}");
-    assert!(throttled_ns > 500_000_000, "{throttled_ns}");
-    // It was runnable all the time.
+    // 100 ms of CPU at 5 ms in each 100 ms: some 20 periods, each with an end of its quota.
+    assert!(periods >= 10 && throttled >= 5 && throttled <= periods, "{periods} {throttled}");
+    // It was runnable all that time.
     let stopped = records.of("sched", "sched_switch").filter(|r| r["tid"] == pid && r["state"] == "R");
     let waited: u64 = stopped.map(|r| r["runq_ns"].as_u64().unwrap()).sum();
-    assert!(waited > 500_000_000, "{waited}");
+    assert!(throttled_ns > 0 && waited * 10 > throttled_ns * 9, "{waited} {throttled_ns}");
     workload.end();
 }
 
-/// A cgroup with 20 % of a CPU, removed at the end.
+/// A cgroup with 5 % of a CPU, removed at the end.
 struct LimitedGroup {
     dir: PathBuf,
     name: String,
@@ -105,9 +104,9 @@ impl LimitedGroup {
         fs::create_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
         if version_1 {
             fs::write(dir.join("cpu.cfs_period_us"), "100000").unwrap();
-            fs::write(dir.join("cpu.cfs_quota_us"), "20000").unwrap();
+            fs::write(dir.join("cpu.cfs_quota_us"), "5000").unwrap();
         } else {
-            fs::write(dir.join("cpu.max"), "20000 100000").unwrap();
+            fs::write(dir.join("cpu.max"), "5000 100000").unwrap();
         }
         Self { dir, name }
     }
