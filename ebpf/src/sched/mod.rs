@@ -248,9 +248,11 @@ impl Tracer {
     }
 
     /// Detaches everything. The ring can still be drained.
+    ///
+    /// The last to be attached goes first: an interval must not end when the wake-up in it is seen no more.
     pub fn detach(&mut self) {
-        for (_, program) in self.ebpf.programs_mut() {
-            if let Program::BtfTracePoint(program) = program {
+        for name in std::mem::take(&mut self.attached).into_iter().rev() {
+            if let Some(Program::BtfTracePoint(program)) = self.ebpf.program_mut(name) {
                 // Unloading drops the links; an error would mean that there is nothing to detach.
                 let _ = program.unload();
             }

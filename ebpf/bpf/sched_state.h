@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * What the programs of sched.bpf.c share: what the loader sets, the maps, what is kept of each thread, and how an event gets
+ * into the ring or is counted as lost.
+ */
+#ifndef INGERO_SCHED_STATE_H
+#define INGERO_SCHED_STATE_H
+
+#include "ring.h"
+#include "sched.h"
+
+/* `__state` bits, linux/sched.h. */
+#define TASK_INTERRUPTIBLE 0x0001
+#define TASK_UNINTERRUPTIBLE 0x0002
+#define TASK_STOPPED 0x0004
+#define TASK_TRACED 0x0008
+#define TASK_PARKED 0x0040
+#define TASK_DEAD 0x0080
+#define TASK_WAKING 0x0200
+#define TASK_NOLOAD 0x0400
+#define TASK_RTLOCK_WAIT 0x1000
+#define TASK_FROZEN 0x8000
+
+/* Set by the loader. */
+
+/* Watch every thread there is. */
+volatile const __u8 watch_all = 0;
+/* One record for each page allocation instead of sums. */
+volatile const __u8 raw_pages = 0;
+/* sched_switch has its fourth argument, the state that `prev` leaves with (5.18 and newer). */
+volatile const __u8 has_prev_state = 1;
+volatile const __u64 page_bytes = 4096;
+
+/* A sum of page allocations is written at the latest after this time. */
+#define PAGES_MAX_NS 10000000ull
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 * 1024 * 1024);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+/* [0]: when the earliest interval began that was lost since user space looked last; all ones if none was. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost_since SEC(".maps");
+
+/* How many interrupt handlers are running on this CPU, one inside the other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} irq_depth SEC(".maps");
+
+/* Processes that user space asks to watch, for the iterator: TGID -> enum why. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u32);
+} requests SEC(".maps");
+
+/* [0]: the instant up to which intervals count when tracing stops. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} stop_at SEC(".maps");
+
+/* What the iterator has done since it was loaded. */
+enum { TASKS_ADDED, TASKS_FAILED, TASKS_COUNTERS };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TASKS_COUNTERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} tasks SEC(".maps");
+
+struct thread {
+	/* When it left the CPU; 0 while it is on one. */
+	__u64 off_ns;
+	/* When it came back last. */
+	__u64 on_ns;
+	/* When it was put on a run queue after its sleep; 0 before that. */
+	__u64 runnable_ns;
+	/* When somebody began to wake it; 0 where that counts no more. */
+	__u64 waking_ns;
+	__u32 state;
+	__u32 cpu;
+	struct who by;
+	struct who waker;
+	__u8 has_by;
+	__u8 waker_irq;
+	/* User space has been told of its process (leaders only). */
+	__u8 announced;
+	/* The page sums below are being changed: an interrupt must leave them alone. */
+	__u8 pages_busy;
+	__u32 why;
+	__u32 ns_pid;
+	__u32 unused;
+	__u64 pages_from_ns;
+	__u64 pages_to_ns;
+	__u64 pages;
+	__u64 pages_bytes;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+static __always_inline struct thread *watched(struct task_struct *task)
+{
+	return bpf_task_storage_get(&threads, task, NULL, 0);
+}
+
+/*
+ * Counts one record that there ought to be. Atomic, since an interrupt may count on this CPU in the midst of another
+ * program's addition.
+ */
+static __always_inline struct counters *seen(void)
+{
+	__u32 zero = 0;
+	struct counters *here = bpf_map_lookup_elem(&counters, &zero);
+
+	if (here)
+		__sync_fetch_and_add(&here->seen, 1);
+	return here;
+}
+
+static __always_inline void lost_from(__u64 from_ns)
+{
+	__u32 zero = 0;
+	__u64 *since = bpf_map_lookup_elem(&lost_since, &zero);
+
+	/* Two CPUs may overwrite each other: both began to lose at that time. */
+	if (since && from_ns < *since)
+		*since = from_ns;
+}
+
+/* A thread that cannot be watched: at least one record that will never be. */
+static __always_inline void lost_thread(void)
+{
+	struct counters *here = seen();
+
+	if (here)
+		__sync_fetch_and_add(&here->map_full, 1);
+	lost_from(bpf_ktime_get_ns());
+}
+
+static __always_inline void fill_who(struct who *who, struct task_struct *task)
+{
+	who->pid = task->tgid;
+	who->tid = task->pid;
+	bpf_probe_read_kernel(who->comm, sizeof(who->comm), task->comm);
+}
+
+static __always_inline void fill_head(struct event_head *head, __u32 kind, __u64 from_ns, __u64 to_ns,
+				      struct task_struct *task, __u32 ns_pid)
+{
+	head->mono_ns = from_ns;
+	head->dur_ns = to_ns - from_ns;
+	head->kind = kind;
+	head->ns_pid = ns_pid;
+	fill_who(&head->who, task);
+}
+
+/* Room for an event whose interval begins at `from_ns`, or NULL; either way it has been seen. */
+#define reserve(event, from_ns) \
+	({ \
+		struct counters *here = seen(); \
+		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0); \
+		if (!event) { \
+			if (here) \
+				__sync_fetch_and_add(&here->ring_full, 1); \
+			lost_from(from_ns); \
+		} \
+		event; \
+	})
+
+#define submit(event) bpf_ringbuf_submit(event, ring_submit_flags(&events, sizeof(*event)))
+
+/*
+ * An interval of which only one end was seen, between `from_ns` and now: a program did not run at the other. The kernel skips
+ * one that would run inside itself, and some sandboxes let none run in processes that they hide: a switch from such a process
+ * to a watched thread goes unseen. This is a lost record, and whose it is is known.
+ */
+static __always_inline void lost_end(struct task_struct *task, __u64 from_ns, __u64 now)
+{
+	struct event_head *e;
+
+	if (reserve(e, from_ns)) {
+		fill_head(e, EVENT_UNMATCHED, from_ns, now, task, 0);
+		submit(e);
+	}
+}
+
+/* The TGID in the innermost PID namespace; 0 where that is the initial one. */
+static __always_inline __u32 ns_pid_of(struct task_struct *task)
+{
+	struct pid *pid = BPF_CORE_READ(task, group_leader, thread_pid);
+	unsigned int level = BPF_CORE_READ(pid, level);
+	__u32 nr = 0;
+
+	/* 32 is the kernel's MAX_PID_NS_LEVEL. */
+	if (level == 0 || level > 32)
+		return 0;
+	bpf_probe_read_kernel(&nr, sizeof(nr),
+			      (void *)pid + bpf_core_field_offset(struct pid, numbers) +
+				      level * bpf_core_type_size(struct upid) + bpf_core_field_offset(struct upid, nr));
+	return nr;
+}
+
+static __always_inline __u32 left_as(unsigned int state)
+{
+	if (state == 0)
+		return LEFT_RUNNABLE;
+	if (state & TASK_DEAD)
+		return LEFT_DEAD;
+	/* Kernel threads that wait without being "blocked": uninterruptible, but no load. */
+	if ((state & TASK_UNINTERRUPTIBLE) && (state & TASK_NOLOAD))
+		return LEFT_IDLE;
+	/* Frozen by somebody: `ps` shows D, but it waits for no device. */
+	if (state & TASK_FROZEN)
+		return LEFT_STOPPED;
+	if (state & TASK_UNINTERRUPTIBLE)
+		return LEFT_UNINTERRUPTIBLE;
+	/* Waits for a lock that somebody holds (PREEMPT_RT's spinlocks); `ps` shows D here, too. */
+	if (state & (TASK_INTERRUPTIBLE | TASK_RTLOCK_WAIT))
+		return LEFT_SLEEPING;
+	if (state & TASK_STOPPED)
+		return LEFT_STOPPED;
+	if (state & TASK_TRACED)
+		return LEFT_TRACED;
+	if (state & TASK_PARKED)
+		return LEFT_PARKED;
+	return LEFT_WAKING;
+}
+
+static __always_inline void flush_pages(struct task_struct *task, struct thread *t)
+{
+	struct amount_event *e;
+
+	if (!t->pages || t->pages_busy)
+		return;
+	if (reserve(e, t->pages_from_ns)) {
+		fill_head(&e->head, EVENT_PAGES, t->pages_from_ns, t->pages_to_ns, task, t->ns_pid);
+		e->count = t->pages;
+		e->bytes = t->pages_bytes;
+		submit(e);
+	}
+	t->pages = 0;
+	t->pages_bytes = 0;
+}
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
+/*
+ * Tasks that exist already, and what is open at the end (part of sched.bpf.c): two task iterators, which user space runs by
+ * reading them. They write events to the file that is read, not to the ring.
+ */
+#ifndef INGERO_SCHED_TASKS_H
+#define INGERO_SCHED_TASKS_H
+
+#include "sched_state.h"
+
+#define PF_EXITING 0x00000004
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+static __always_inline void count_task(__u32 which)
+{
+	__u64 *counter = bpf_map_lookup_elem(&tasks, &which);
+
+	if (counter)
+		*counter += 1;
+}
+
+/* Why a task that is not watched yet should be; 0 if it should not. */
+static __always_inline __u32 reason_to_watch(struct task_struct *task)
+{
+	struct task_struct *leader = task->group_leader;
+	struct task_struct *parent = task->real_parent;
+	__u32 tgid = task->tgid;
+	struct thread *t;
+	__u32 *request;
+
+	if (watch_all)
+		return WHY_ASKED;
+	request = bpf_map_lookup_elem(&requests, &tgid);
+	if (request)
+		return *request;
+	if (leader) {
+		t = watched(leader);
+		if (t)
+			return t->why;
+	}
+	if (parent) {
+		t = watched(parent);
+		if (t)
+			return WHY_CHILD;
+	}
+	return 0;
+}
+
+/*
+ * Watches the tasks that should be and are not, and writes one WATCHED event for each process that is new by that.
+ *
+ * User space repeats this until a pass adds nothing, and nothing failed for want of memory. For instance, P is asked for, has
+ * the child C, and C forks D while the iterator is on its way:
+ *
+ *     pass 1   C: its parent P is not watched yet     P: asked for, watched     (D is born of C, which is not watched)
+ *     pass 2   C: child of P, watched                 D: child of C, watched    (or pass 3, if D comes before C)
+ *     pass 3   nothing new: all descendants are watched, and so will be what they fork
+ *
+ *
+ * A thread that is off the CPU now has left at an instant that we do not know. Its interval begins here and now, which is
+ * the earliest there is evidence of, with the state that it is in.
+ */
+SEC("iter/task")
+int watch_tasks(struct bpf_iter__task *ctx)
+{
+	struct seq_file *seq = ctx->meta->seq;
+	struct task_struct *task = ctx->task;
+	struct task_event e = {};
+	struct thread init = {};
+	unsigned long switches;
+	struct thread *t;
+	__u64 now;
+
+	if (!task || BPF_CORE_READ(task, signal, live.counter) == 0)
+		return 0;
+	t = watched(task);
+	if (!t) {
+		bool leader = task->pid == task->tgid;
+		bool gone = task->exit_state || (task->flags & PF_EXITING);
+
+		init.why = reason_to_watch(task);
+		/* A leader stays for its process's other threads, which are found through it, when it has gone itself. */
+		if (!init.why || (gone && !leader))
+			return 0;
+		switches = task->nvcsw + task->nivcsw;
+		now = bpf_ktime_get_ns();
+		init.ns_pid = ns_pid_of(task);
+		if (!gone && !task->on_cpu) {
+			unsigned int state = task->__state;
+
+			init.state = left_as(state == TASK_WAKING ? 0 : state);
+			init.off_ns = now;
+		}
+		t = bpf_task_storage_get(&threads, task, &init, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!t) {
+			count_task(TASKS_FAILED);
+			return 0;
+		}
+		count_task(TASKS_ADDED);
+		/* It came or went meanwhile: what we saw is no more true, unless a switch has put it right already. */
+		if (init.off_ns && (task->on_cpu || task->nvcsw + task->nivcsw != switches))
+			__sync_val_compare_and_swap(&t->off_ns, init.off_ns, 0);
+	}
+	if (t->announced || task->pid != task->tgid)
+		return 0;
+	fill_head(&e.head, EVENT_WATCHED, 0, 0, task, t->ns_pid);
+	e.why = t->why;
+	/* Where the buffer is full, the kernel calls us again for the same task. */
+	if (bpf_seq_write(seq, &e, sizeof(e)) == 0)
+		t->announced = 1;
+	return 0;
+}
+
+/* Writes what is still open at `stop_at`; the other programs are detached by then, so nothing changes any more. */
+SEC("iter/task")
+int open_tasks(struct bpf_iter__task *ctx)
+{
+	struct seq_file *seq = ctx->meta->seq;
+	struct task_struct *task = ctx->task;
+	struct switch_event e = {};
+	struct amount_event pages = {};
+	__u32 zero = 0;
+	struct thread *t;
+	__u64 *end;
+
+	if (!task)
+		return 0;
+	t = watched(task);
+	end = bpf_map_lookup_elem(&stop_at, &zero);
+	if (!t || !end)
+		return 0;
+	if (t->pages) {
+		fill_head(&pages.head, EVENT_PAGES, t->pages_from_ns, t->pages_to_ns, task, t->ns_pid);
+		pages.count = t->pages;
+		pages.bytes = t->pages_bytes;
+		bpf_seq_write(seq, &pages, sizeof(pages));
+	}
+	/* What left after that instant is none of ours. */
+	if (!t->off_ns || t->off_ns >= *end || t->state == LEFT_DEAD)
+		return 0;
+	fill_head(&e.head, EVENT_SWITCH, t->off_ns, *end, task, t->ns_pid);
+	e.state = t->state;
+	e.cpu = t->cpu;
+	e.flags = SWITCH_OPEN;
+	if (t->has_by) {
+		e.flags |= SWITCH_HAS_BY;
+		e.by = t->by;
+	}
+	if (t->state == LEFT_RUNNABLE)
+		e.runq_ns = e.head.dur_ns;
+	else if (t->runnable_ns && t->runnable_ns < *end)
+		e.runq_ns = *end - t->runnable_ns;
+	if (t->waking_ns > t->on_ns && t->waking_ns < *end) {
+		if (t->waker_irq) {
+			e.flags |= SWITCH_WAKER_IRQ;
+		} else {
+			e.flags |= SWITCH_HAS_WAKER;
+			e.waker = t->waker;
+		}
+	}
+	bpf_seq_write(seq, &e, sizeof(e));
+	return 0;
+}
+
+#endif
