@@ -35,6 +35,8 @@ pub struct Engine {
     pub(crate) now_ns: u64,
     /// When tracers said that they stop.
     pub(crate) stops_ns: Vec<u64>,
+    sched_starts: usize,
+    sched_stops_ns: Vec<u64>,
     pub(crate) records: u64,
     pub(crate) bad_lines: u64,
     own_bad_lines: u64,
@@ -107,14 +109,20 @@ impl Engine {
 
     /// What paths are read from.
     pub(crate) fn sources(&self) -> Sources<'_> {
-        Sources { world: &self.world, losses: &self.sched_losses, samples: &self.samples }
+        // As many scheduler tracers have stopped as were started: from the last stop on, nobody watches.
+        let stopped = self.sched_stops_ns.len() >= self.sched_starts.max(1);
+        let sched_end_ns = self.sched_stops_ns.iter().max().filter(|_| stopped).copied().unwrap_or(u64::MAX);
+        Sources { world: &self.world, losses: &self.sched_losses, samples: &self.samples, sched_end_ns }
     }
 
     fn frame(&mut self, record: &Record<'_>, start_ns: u64, end_ns: u64) {
         match &*record.op {
-            "start" if self.wall.is_none() => {
-                let offset = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
-                self.wall = offset.map(WallClock::with_offset);
+            "start" => {
+                if self.wall.is_none() {
+                    let offset = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
+                    self.wall = offset.map(WallClock::with_offset);
+                }
+                self.sched_starts += usize::from(record.tool.as_deref() == Some("ingero-sched"));
             }
             "watch" => {
                 let Some(pid) = record.pid else { return };

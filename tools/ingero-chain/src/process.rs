@@ -214,9 +214,8 @@ impl CudaProcess {
 
 /// How much of [`from_ns`, `to_ns`] the scheduler tracer watched process `pid` without losing a record.
 pub fn watched_ns(sources: Sources<'_>, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-    let since_ns = sources.world.find_process(pid, to_ns).and_then(|p| p.sched_watch_ns).unwrap_or(u64::MAX);
-    let since_ns = since_ns.clamp(from_ns, to_ns);
-    to_ns - since_ns - path::lost_ns(sources.losses, pid, since_ns, to_ns)
+    let (since_ns, until_ns) = sources.watched(pid, from_ns, to_ns);
+    until_ns - since_ns - path::lost_ns(sources.losses, pid, since_ns, until_ns)
 }
 
 /// The world's view of a life, where it is still remembered.
