@@ -85,6 +85,8 @@ pub struct ThreadLife {
     pub pid: u32,
     /// Known when it was created under watch.
     pub birth: Option<Birth>,
+    /// When the life of this tid before it ended.
+    after_ns: u64,
     died_ns: Option<u64>,
     seen_ns: u64,
     /// Intervals that ended before this were dropped for want of room.
@@ -93,8 +95,8 @@ pub struct ThreadLife {
 }
 
 impl ThreadLife {
-    fn new(pid: u32, birth: Option<Birth>, seen_ns: u64) -> Self {
-        Self { pid, birth, died_ns: None, seen_ns, unknown_before_ns: 0, offs: VecDeque::new() }
+    fn new(pid: u32, birth: Option<Birth>, after_ns: u64, seen_ns: u64) -> Self {
+        Self { pid, birth, after_ns, died_ns: None, seen_ns, unknown_before_ns: 0, offs: VecDeque::new() }
     }
 
     /// The off-CPU intervals that overlap [`from_ns`, `to_ns`], by start.
@@ -104,7 +106,8 @@ impl ThreadLife {
     }
 
     fn covers(&self, from_ns: u64, to_ns: u64) -> bool {
-        self.birth.is_none_or(|b| b.at_ns <= from_ns) && self.died_ns.is_none_or(|died| to_ns <= died)
+        let began = self.birth.map_or(self.after_ns < from_ns || self.after_ns == 0, |b| b.at_ns <= from_ns);
+        began && self.died_ns.is_none_or(|died| to_ns <= died)
     }
 }
 
@@ -334,7 +337,9 @@ impl World {
 
     fn new_thread(&mut self, tid: u32, pid: u32, birth: Option<Birth>, seen_ns: u64) {
         self.thread_lives += 1;
-        self.threads.entry(tid).or_default().push(ThreadLife::new(pid, birth, seen_ns));
+        let lives = self.threads.entry(tid).or_default();
+        let after_ns = lives.last().and_then(|life| life.died_ns).unwrap_or(0);
+        lives.push(ThreadLife::new(pid, birth, after_ns, seen_ns));
         let process = self.process(pid, seen_ns);
         if process.died_ns.is_none() && process.threads.len() < MAX_THREADS {
             process.threads.push(tid);
@@ -420,6 +425,18 @@ mod tests {
         assert_eq!(world.find_process(100, 3000 * MS).map(|l| l.id), None);
         assert_ne!(world.process(100, 5500 * MS).id, first);
         assert_eq!(world.thread(100, 100, 5050 * MS).unwrap().offs(0, u64::MAX).count(), 1);
+    }
+
+    #[test]
+    fn a_second_life_without_a_birth_begins_after_the_first() {
+        let mut world = World::default();
+        world.process(7, MS);
+        assert!(world.add_off(7, 7, off(2 * MS, 3 * MS)));
+        world.exit_process(7, 10 * MS);
+        assert!(world.add_off(7, 7, off(20 * MS, 30 * MS)));
+        let offs = |at_ns| world.thread(7, 7, at_ns).map(|life| life.offs(0, u64::MAX).count());
+        assert_eq!((offs(5 * MS), offs(25 * MS)), (Some(1), Some(1)));
+        assert_eq!(world.thread(7, 7, 5 * MS).unwrap().offs(0, u64::MAX).next().unwrap().end_ns, 3 * MS);
     }
 
     #[test]
