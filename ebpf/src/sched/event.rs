@@ -315,6 +315,15 @@ mod tests {
         assert!(matches!(decode(&bytes).unwrap().0, Event::ProcessExit { code: 9, .. }));
         let bytes = task(KIND_WATCHED, [0, 0, 0, 0, 2, 0]);
         assert!(matches!(decode(&bytes).unwrap().0, Event::Watched { why: Why::Cuda, .. }));
+        let bytes = task(KIND_WATCHED, [0, 0, 0, 0, 9, 0]);
+        assert!(decode(&bytes).is_none(), "no such reason");
+    }
+
+    #[test]
+    fn a_lost_interval_is_a_head_alone() {
+        let bytes = Bytes::default().head(KIND_UNMATCHED).0;
+        let Some((Event::Unmatched(head), len)) = decode(&bytes) else { panic!() };
+        assert_eq!((head.mono_ns, head.dur_ns, head.who.tid, len), (100, 800, 8, bytes.len()));
     }
 
     #[test]
