@@ -25,9 +25,11 @@ tests() {
 	echo "== $*"
 	"$@" 2>&1 | tee -a "$log" || failed=1
 }
-# Unit and tool tests with overflow checks; the live ones as users run the tools, one at a time on the one machine.
+# Unit and tool tests with overflow checks, then the end-to-end ones with the tools as users run them. Many of both set live
+# probes, so they have the one machine one at a time.
+export RUST_TEST_THREADS=1
 tests "$cargo" test --workspace --exclude ingero-tests --no-fail-fast
-tests "$cargo" test --release --package ingero-tests --no-fail-fast -- --test-threads=1
+tests "$cargo" test --release --package ingero-tests --no-fail-fast
 
 awk -v failed=$failed '
 	/^test result:/ { for (i = 1; i < NF; i++) { if ($(i + 1) ~ /^passed/) ok += $i; if ($(i + 1) ~ /^failed/) bad += $i; if ($(i + 1) ~ /^ignored/) left += $i } }
