@@ -14,25 +14,30 @@ Merges any number of ingero streams into one, ordered by end time, and gives eac
 `host` object: what the calling thread went through while the call lasted (preempted and by whom, waiting for a \
 CPU, asleep, in I/O, page allocations), and whether the scheduler tracer watched it all the while.";
 
+// A paragraph is a line: the help is wrapped to the terminal's width.
 const AFTER_HELP: &str = "\
 INPUTS
-  Files, FIFOs, process substitutions; plain, gzip or zstd; `-` is stdin. Without any, stdin.
 
-  With exactly one input named and no `-`, stdin is merged too (as the first input) if it is a pipe, a socket, or a
-  regular file that nobody has read from yet: that is what `tracer | ingero-join <(other)` means. With two or more
-  inputs named, stdin is read only where `-` says so. A terminal or /dev/null is never read unasked. A stdin that was
-  not named and has not said a word when the named input ends is waited for 2 seconds, not for ever.
+Files, FIFOs, process substitutions: streams of records, plain, gzip or zstd; and SQLite recordings of ingero (.db). \
+`-` is stdin; without any input it is read too.
+
+With exactly one input named and no `-`, stdin is merged as well (as the first input) if it is a pipe, a socket, or a \
+regular file that nobody has read from yet: that is what `tracer | ingero-join <(other)` means. With two or more \
+inputs named, stdin is read only where `-` says so. A terminal or /dev/null is never read unasked. A stdin that was \
+not named and has said nothing when the named input has ended is waited for a few seconds, not for ever.
 
 EXAMPLES
+
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
   ingero-join cuda.ndjson.zst sched.ndjson.zst > joined.ndjson
   ingero-join --pid 4242 --since 10s --until 20s cuda.ndjson sched.ndjson
-  ingero-join --format chrome -o trace.json cuda.ndjson sched.ndjson    # open it in ui.perfetto.dev
+  ingero-join --format chrome -o trace.json cuda.ndjson sched.ndjson
 
 EXIT STATUS
-  0 done; 2 an error, or lines that were no records (skipped and counted).
 
-A call's duration is the time that the *call* took on the host. For an asynchronous call that is the time to enqueue
+0 done; 2 an error, or lines that were no records (skipped and counted).
+
+A call's duration is the time that the *call* took on the host. For an asynchronous call that is the time to enqueue \
 the work, not to do it.";
 
 /// What ingero-join is asked to do.
