@@ -54,7 +54,7 @@ fn samples_come_each_second_and_once_at_stop() {
 fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
     let _machine = Machine::take();
     let group = LimitedGroup::new();
-    let mut workload = Workload::start(&["spin", "100"]);
+    let mut workload = Workload::start(&["spin", "200"]);
     group.admit(workload.pid());
     let sched = sched_on(workload.pid(), &[]);
     workload.go();
@@ -73,8 +73,8 @@ fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
         throttled += quota["throttled"].as_u64().unwrap();
         throttled_ns += quota["throttled_ns"].as_u64().unwrap();
     }
-    // 100 ms of CPU at 5 ms in each 100 ms: some 20 periods, each with an end of its quota.
-    assert!(periods >= 10 && throttled >= 5 && throttled <= periods, "{periods} {throttled}");
+    // 200 ms of CPU at 5 ms in each 100 ms, and up to three ticks more before the kernel looks: a dozen periods at least.
+    assert!(periods >= 8 && throttled >= 8 && throttled <= periods, "{periods} {throttled}");
     // It was runnable all that time.
     let stopped = records.of("sched", "sched_switch").filter(|r| r["tid"] == pid && r["state"] == "R");
     let waited: u64 = stopped.map(|r| r["runq_ns"].as_u64().unwrap()).sum();
