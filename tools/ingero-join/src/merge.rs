@@ -20,6 +20,9 @@
 //! is the smallest of these; what ends before it may leave. Equal ends leave in the order of the inputs
 //! and within one in its own order.
 //!
+//! One wrong time (a duration that wrapped around) must not send an input into the future, where nobody
+//! would read it any more: a leap of more than [`LEAP_NS`] counts only once the line after it confirms it.
+//!
 //! Waiting for the input that is furthest behind would let one silent pipe stop everything, hence the
 //! stall: a pipe that has had nothing for so long no longer counts, until it brings something. Regular
 //! files never stall; a slow disk is not a silent program.
@@ -38,6 +41,9 @@ use crate::queue::{Hub, Taken};
 
 /// What waits for its turn may cost so much memory; beyond that the window is cut short.
 const MAX_HELD_BYTES: usize = 11 * 1024 * 1024;
+
+/// A line that ends so much later than all before it needs another one to be believed.
+const LEAP_NS: u64 = 10_000_000_000;
 
 /// A line that belongs further up in its input than this goes to the strays.
 const MAX_STEPS: usize = 32;
@@ -132,6 +138,8 @@ pub(crate) struct Lane {
     held: VecDeque<Entry>,
     /// The latest end so far: how far it was read.
     high_ns: Option<u64>,
+    /// The end of the last line, where it leapt into the future and nothing has confirmed it.
+    leap_ns: Option<u64>,
     /// The end of the line before.
     last_ns: u64,
     lines: u64,
@@ -181,6 +189,7 @@ impl Lane {
             next: 0,
             held: VecDeque::new(),
             high_ns: None,
+            leap_ns: None,
             last_ns: 0,
             lines: 0,
             at_head: true,
@@ -193,6 +202,17 @@ impl Lane {
     /// How far it was read.
     pub(crate) fn high_ns(&self) -> u64 {
         self.high_ns.unwrap_or(0)
+    }
+
+    /// A line that ends at `end_ns` was read.
+    fn advance(&mut self, end_ns: u64, window_ns: u64) {
+        let confirmed = self.leap_ns.take().is_some_and(|leap_ns| end_ns >= leap_ns.saturating_sub(window_ns));
+        let leaps = self.high_ns.is_some_and(|high_ns| end_ns > high_ns.saturating_add(LEAP_NS));
+        if leaps && !confirmed {
+            self.leap_ns = Some(end_ns);
+        } else {
+            self.high_ns = self.high_ns.max(Some(end_ns));
+        }
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -303,6 +323,7 @@ impl Merge {
                 Taken::Empty => return Ok(Some(Step::Wait(at))),
                 Taken::Ended(error) => {
                     lane.state = State::Ended;
+                    lane.high_ns = lane.high_ns.max(lane.leap_ns);
                     let end_ns = lane.last_ns;
                     self.place_bad(at, end_ns);
                     return match error {
@@ -396,7 +417,7 @@ impl Merge {
         lane.at_head = false;
         if let Some((start_ns, end_ns)) = time {
             (entry.start_ns, entry.end_ns) = (start_ns, end_ns);
-            lane.high_ns = lane.high_ns.max(Some(end_ns));
+            lane.advance(end_ns, self.window_ns);
             if !lane.bad.is_empty() {
                 self.place_bad(at, end_ns);
             }

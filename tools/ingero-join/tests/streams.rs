@@ -233,3 +233,39 @@ fn memory_is_bounded_even_if_the_window_is_not() {
     assert_eq!(ends.len(), 60_000);
     assert!(ends.is_sorted());
 }
+
+#[test]
+fn one_wrong_time_does_not_send_the_input_into_the_future() {
+    let mut sched = switch(Stream::of("ingero-sched").watch(at(0), 100), 5, 1, 100);
+    // A duration that wrapped around.
+    let rest = format!(r#""dur_ns":{},"pid":100,"tid":100,"state":"S","runq_ns":0"#, u64::MAX - 7);
+    sched = sched.put("sched", "sched_switch", at(6), &rest);
+    sched = (1..20).fold(sched, |s, i| switch(s, 100 * i, 1, 100)).end(at(3000));
+    let cuda = (1..20).fold(Stream::of("ingero-cuda"), |s, i| s.call(at(100 * i), 2 * MS, 100, 100)).end(at(3000));
+    let joined = joined([&cuda, &sched], &[]).unwrap();
+    for call in joined.with_op("cudaMalloc") {
+        assert_eq!(
+            (call["host"]["off_ns"].as_u64(), call["host"]["watched"].as_bool()),
+            (Some(MS), Some(true)),
+            "{call}"
+        );
+    }
+    assert!(joined.records().iter().all(|r| r.get("late").is_none()), "{:#?}", joined.lines);
+    assert_eq!(joined.with_op("sched_switch").len(), 21);
+}
+
+#[test]
+fn a_long_silence_is_no_wrong_time() {
+    let hour = 3_600_000;
+    let cuda =
+        Stream::of("ingero-cuda").call(at(1), MS, 100, 100).call(at(hour + 10), 2 * MS, 100, 100).end(at(hour + 50));
+    let sched =
+        switch(switch(Stream::of("ingero-sched").watch(at(0), 100), 1, 1, 100), hour + 10, 1, 100).end(at(hour + 50));
+    let hosts: Vec<_> = joined([&cuda, &sched], &[])
+        .unwrap()
+        .with_op("cudaMalloc")
+        .iter()
+        .map(|c| (c["host"]["off_ns"].as_u64().unwrap(), c["host"]["watched"].as_bool().unwrap()))
+        .collect();
+    assert_eq!(hosts, [(MS, true), (MS, true)]);
+}
