@@ -4,8 +4,12 @@
 //! file, now or later. So a file stays probed when its last process ends, and the next one is traced from its first call.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use ingero_common::discover::{FileId, Library, LibraryKind};
+use ingero_common::discover::{FileId, Library, LibraryKind, inspect_file, is_gone};
 use ingero_ebpf::attach::{Attachment, Mode, Point};
 use ingero_ebpf::cuda::{Input, MAX_SYMBOLS, Output, SymbolSpec, Tracer};
 
@@ -27,6 +31,15 @@ pub struct SymbolInfo {
 enum File {
     Probed(#[expect(dead_code, reason = "held for its drop")] Attachment),
     /// Tried, and why it is not. It is not tried again: nothing about a file changes.
+    Refused(String),
+}
+
+/// Why a file is not probed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotProbed {
+    /// Its process ended before the file was opened.
+    Gone,
+    /// In words, what is against it.
     Refused(String),
 }
 
@@ -56,38 +69,36 @@ impl Probes {
     /// `libraries` are all that is in that one file, one for each kind.
     ///
     /// # Errors
-    /// In words, why this file is not probed; the same again when asked again.
-    pub fn probe(&mut self, tracer: &mut Tracer, libraries: &[&Library]) -> Result<(), String> {
+    /// Why this file is not probed; a refusal is final and comes again when asked again.
+    pub fn probe(&mut self, tracer: &mut Tracer, libraries: &[&Library]) -> Result<(), NotProbed> {
         let Some(first) = libraries.first() else { return Ok(()) };
         let id = first.id;
         if !self.files.contains_key(&id) {
-            let file = match self.attach(tracer, libraries) {
+            // What cannot be opened now may be opened through the next process that maps it.
+            let file = open(first)?;
+            let file = match self.attach(tracer, &file, libraries) {
                 Ok(attachment) => File::Probed(attachment),
                 Err(why) => File::Refused(why),
             };
             self.files.insert(id, file);
         }
         match self.files.get(&id) {
-            Some(File::Refused(why)) => Err(why.clone()),
+            Some(File::Refused(why)) => Err(NotProbed::Refused(why.clone())),
             _ => Ok(()),
         }
     }
 
-    fn attach(&mut self, tracer: &mut Tracer, libraries: &[&Library]) -> Result<Attachment, String> {
-        let file = match libraries.first() {
-            Some(library) => library.open().map_err(|e| format!("cannot open it: {e}"))?,
-            None => return Err("no library".to_owned()),
-        };
+    fn attach(&mut self, tracer: &mut Tracer, file: &fs::File, libraries: &[&Library]) -> Result<Attachment, String> {
         let mut points = Vec::new();
         for library in libraries {
             let selection =
-                symbols::symbols_in(library.kind, &file).map_err(|e| format!("cannot read its symbols: {e}"))?;
+                symbols::symbols_in(library.kind, file).map_err(|e| format!("cannot read its symbols: {e}"))?;
             self.add_points(tracer, library.kind, selection, &mut points)?;
         }
         if points.is_empty() {
             return Err("it has no function that is traced".to_owned());
         }
-        let attachment = tracer.attach(&file, &points, None).map_err(|e| format!("{:#}", anyhow::Error::from(e)))?;
+        let attachment = tracer.attach(file, &points, None).map_err(|e| format!("{:#}", anyhow::Error::from(e)))?;
         let only_essential = tracer.mode() == Mode::Perf;
         self.kinds.extend(libraries.iter().map(|library| library.kind));
         for point in points.iter().filter(|point| point.essential || !only_essential) {
@@ -156,6 +167,20 @@ impl Probes {
     pub fn detach(&mut self) {
         self.files.clear();
     }
+}
+
+/// Opens a library: through its process, or, where that has just ended, by the same path here if it leads to the same
+/// file. A program that runs for some milliseconds is over before it is looked at, and the next one maps the same library.
+fn open(library: &Library) -> Result<fs::File, NotProbed> {
+    let error = match library.open() {
+        Ok(file) => return Ok(file),
+        Err(error) => error,
+    };
+    let here = inspect_file(Path::new(OsStr::from_bytes(&library.path))).unwrap_or_default();
+    if let Some(file) = here.iter().find(|here| here.id == library.id).and_then(|here| here.open().ok()) {
+        return Ok(file);
+    }
+    if is_gone(&error) { Err(NotProbed::Gone) } else { Err(NotProbed::Refused(format!("cannot open it: {error}"))) }
 }
 
 /// Exported names to probe where each probe takes 0.1 s to remove: what starts work, moves data, and waits for it.

@@ -26,7 +26,7 @@ use serde::Serialize;
 use crate::TOOL;
 use crate::losses::Losses;
 use crate::options::Options;
-use crate::probes::Probes;
+use crate::probes::{NotProbed, Probes};
 use crate::processes::Processes;
 use crate::render::write_call;
 use crate::seccomp;
@@ -139,7 +139,7 @@ impl<'o> Trace<'o> {
         if self.tracer.mode() != Mode::Perf {
             let installed = ldcache::installed();
             for file in by_file(&installed) {
-                if let Err(why) = self.probes.probe(&mut self.tracer, &file) {
+                if let Err(NotProbed::Refused(why)) = self.probes.probe(&mut self.tracer, &file) {
                     self.log.detail(format!("{}: {why}", Printable(&file[0].path)));
                 }
             }
@@ -344,7 +344,8 @@ impl<'o> Trace<'o> {
         for file in by_file(&found.libraries) {
             match self.probes.probe(&mut self.tracer, &file) {
                 Ok(()) => probed += 1,
-                Err(why) => {
+                Err(NotProbed::Gone) => {}
+                Err(NotProbed::Refused(why)) => {
                     let note = format!("{}: {why}", Printable(&file[0].path));
                     if self.complained.insert(file[0].id) {
                         self.log.warn(format!("process {pid}: {note}"));
