@@ -108,7 +108,9 @@ impl Attribution {
             }
             (Kind::WatchSched, _) if key.pid != 0 => self.processes.watch(key, start_ns, lane),
             (Kind::LostSched | Kind::LossAhead { .. }, _) => self.lost(domain, item.pid, start_ns, end_ns),
-            (Kind::End, _) if self.inputs[lane].may_be_sched() => self.finish(lane, end_ns),
+            (Kind::End { of_sched }, _) if of_sched.unwrap_or(self.inputs[lane].may_be_sched()) => {
+                self.finish(lane, end_ns)
+            }
             _ => {}
         }
         let input = &mut self.inputs[lane];

@@ -69,7 +69,7 @@ impl Filter {
 
     fn keeps_time(&self, item: &Item, start_ns: u64, end_ns: u64) -> bool {
         if self.until_ns.is_some_and(|until_ns| start_ns > until_ns) {
-            return matches!(item.kind, Kind::End);
+            return matches!(item.kind, Kind::End { .. });
         }
         if self.since_ns.is_some_and(|since_ns| end_ns < since_ns) {
             // Who is watched and who is whose child is still true later; what was lost before is not.

@@ -81,6 +81,7 @@ pub(crate) struct OwnEnd {
     mono_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<Ts>,
+    stream: &'static str,
     pub(crate) seen: u64,
     pub(crate) written: u64,
     /// Left out because the user asked for it (`--pid`, `--since`, `--until`).
@@ -168,7 +169,7 @@ impl Frame {
 
     /// The last line; the caller fills in the counts.
     pub(crate) fn end(&mut self, mono_ns: u64) -> OwnEnd {
-        OwnEnd { src: src::INGERO, op: "end", mono_ns, ts: self.ts(mono_ns), ..OwnEnd::default() }
+        OwnEnd { src: src::INGERO, op: "end", mono_ns, ts: self.ts(mono_ns), stream: "join", ..OwnEnd::default() }
     }
 
     fn ts(&mut self, mono_ns: u64) -> Option<Ts> {

@@ -78,8 +78,8 @@ pub(crate) enum Kind {
     Start(Box<Start>),
     /// The wall clock was set: the new offset.
     Clock { wall_offset_ns: i64 },
-    /// A stream's last line.
-    End,
+    /// A stream's last line, and which stream's where it says so.
+    End { of_sched: Option<bool> },
     /// Told ahead of its own line: scheduler records are missing in [`start_ns`, `end_ns`]. There is no line.
     LossAhead { start_ns: u64, end_ns: u64 },
     /// No JSON object; the line itself is not kept.
@@ -253,7 +253,7 @@ fn frame(record: &Record<'_>, line: &[u8]) -> Kind {
         "lost" if sched => Kind::LostSched,
         "start" => Kind::Start(Box::new(start(record, line))),
         "clock" => offset(record).map_or(Kind::Other, |wall_offset_ns| Kind::Clock { wall_offset_ns }),
-        "end" => Kind::End,
+        "end" => Kind::End { of_sched: record.stream.as_deref().map(|stream| stream == "sched") },
         _ => Kind::Other,
     }
 }

@@ -200,6 +200,19 @@ fn a_recording_without_its_end_is_watched_up_to_its_last_record() {
 }
 
 #[test]
+fn an_end_that_names_its_stream_ends_only_that_one() {
+    // One input that carries both, as a joined stream does, beside the calls.
+    let both = |ends: &str| {
+        let end = format!(r#""stream":"{ends}","seen":0,"written":0,"lost":{{}}"#);
+        let sched = Stream::of("ingero-sched").watch(at(0), 100).put("ingero", "end", at(5), &end);
+        switch(sched, 20, 1, 100).put("sys", "sample", at(50), "")
+    };
+    let cuda = Stream::of("ingero-cuda").call(at(20), 2 * MS, 100, 100).end(at(50));
+    let watched = |ends| joined([&cuda, &both(ends)], &[]).unwrap().with_op("cudaMalloc")[0]["host"]["watched"].clone();
+    assert_eq!((watched("cuda"), watched("sched")), (true.into(), false.into()));
+}
+
+#[test]
 fn the_same_records_twice_count_once() {
     let cuda = Stream::of("ingero-cuda").call(at(10), 10 * MS, 100, 100).end(at(50));
     let sched = switch(Stream::of("ingero-sched").watch(at(0), 100), 12, 4, 100).end(at(50));
