@@ -36,7 +36,7 @@ def watched(world, call):
     """True, False, or None where the loss may be read either way (it touches only an end)."""
     since = world.sched_watch.get(call.th.proc)
     end = call.end if call.end is not None else world.end
-    if since is None or since > call.start:
+    if since is None or since > call.start or end > world.sched_end:
         return False
     near = [(a, b) for s, a, b, _ in world.lost if s == "sched" and a <= end + 10_000_000 and b >= call.start - 10_000_000]
     if any(a < end and b > call.start for a, b in near):

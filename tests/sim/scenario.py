@@ -100,6 +100,7 @@ class Scenario:
                 at = rng.randint(self.start_ns, self.end_ns - 60 * MS)
                 self.lost.append((stream, at, at + rng.choice([300 * US, 5 * MS, 50 * MS]), rng.choice([1.0, 0.5])))
             self.note(lost=self.lost)
+        self.sched_stops = rng.randint(self.start_ns + self.end_ns, 2 * self.end_ns) // 2 if rng.random() < 0.06 else None
         self.stateless = rng.random() < 0.06
         self.nested = rng.random() < 0.1
         # above 2^53 a double no longer holds each nanosecond
@@ -112,6 +113,9 @@ class Scenario:
         world = World(sim, self.start_ns, self.end_ns, rng, self.base)
         world.inversion_ns, world.irq_style, world.straddle = self.inversion, self.irq_style, self.straddle
         world.nested, world.lost, world.thread_ends = self.nested, self.lost, self.thread_ends
+        if self.sched_stops:
+            world.sched_end = self.sched_stops
+            self.note(sched_stops=world.sched_end)
         for proc in self.trains:
             at = max(self.start_ns, proc.born + 1)
             if proc.died is not None and proc.died <= at:
@@ -175,6 +179,29 @@ def gpu_bound(s):
     s.cpus(8)
     s.healthy = True
     s.train(gap_chance=0.0, gpu_ns=s.ms(8, 60), drain=True)
+
+
+def cold_start(s):
+    s.cpus(8)
+    s.healthy = True
+    n = s.rng.randint(4, 25)
+    s.note(prelude=n)
+    s.end_ns = s.ms(3000, 4500)
+    s.train(gap_chance=0.0, prelude=w.messy_start(n))
+
+
+def all_sizes(s):
+    s.cpus(8)
+    s.healthy = True
+    s.train(gap_chance=0.0, any_size=True)
+
+
+def big_batches(s):
+    s.end_ns = s.ms(3000, 5000)
+    how = s.rng.randrange(3)
+    work = s.work(150, 400, s.rng.choice([["run"], ["run", "io"]]))
+    s.train(s.workers(work) if how == 0 else w.pool(2, work) if how == 1 else w.plain(w.own(work)), gap_chance=1.0, prelude=w.messy_start(s.rng.randint(0, 6)))
+    s.noise()
 
 
 def own(s):
@@ -426,6 +453,6 @@ def mixed(s):
 
 
 KINDS = {f.__name__: f for f in (
-    healthy, healthy_fed, gpu_bound, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
+    healthy, healthy_fed, gpu_bound, cold_start, all_sizes, big_batches, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
     newborn, contended, quota, quota_and_neighbours, slow_launches, slow_copies, slow_gpu, preempted_calls, throttled_calls, late_functions,
     two_trains, pipeline, two_callers, reused, stalled, hung, mixed, tangled)}

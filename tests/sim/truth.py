@@ -86,8 +86,14 @@ class Paths:
             else:
                 parts.append(Part(lo, cut - lo, ["wait", "unexplained"], {maker.proc.pid: cut - lo}))
             lo = cut
+        stop = self.world.sched_end
+        if hi > stop:
+            cut = max(lo, stop)
+            causes = ["unexplained"] if party == OWN else ["wait", "unexplained"]
+            parts.append(Part(cut, hi - cut, causes, {th.proc.pid: hi - cut}))
+            hi = cut
         watched = self.world.sched_watch.get(th.proc)
-        if watched is None or watched > lo:
+        if lo < hi and (watched is None or watched > lo):
             cut = hi if watched is None else min(hi, watched)
             if party == OWN:
                 parts.append(Part(lo, cut - lo, ["unexplained"]))
@@ -138,10 +144,11 @@ class Paths:
 
     def sleep(self, th, seg, a, b, party, home, parts):
         waker, ns = seg.waker, b - a
-        if waker is None:
+        asleep = seg.end is None or seg.end >= min(self.world.end, self.world.sched_end)
+        if waker is None or asleep:
             causes = ["sleep"]
-            if seg.end is None or seg.end >= self.world.end:
-                causes += ["unexplained"]  # still asleep when the tracer stopped
+            if asleep:
+                causes += ["wait", "unexplained"]  # nobody had woken it when the tracer stopped
             if party == OTHER and th.proc in self.world.cuda_watch:
                 causes += ["wait", "blocked"]  # it may be inside a CUDA call of its own
             parts.append(Part(a, ns, causes, {th.proc.pid: ns}))
@@ -218,8 +225,8 @@ def in_call(world, paths, c):
     lossy = world.touched(c.start, c.end if c.end is not None else world.end)
     for seg, a, b in paths.segs(c.th, c.start, c.end if c.end is not None else world.end):
         kinds = world.unknown(c.th, seg)
-        if a < watched:
-            kinds = ["unexplained", "blocked", "driver_cpu", "cpu_wait", "io_wait", "quota"] if b > watched else ["unexplained"]
+        if a < watched or b > world.sched_end:
+            kinds = ["unexplained", "blocked", "driver_cpu", "cpu_wait", "io_wait", "quota"] if b > watched and a < world.sched_end else ["unexplained"]
         elif not kinds:
             if seg.kind == SLEEP:
                 kinds = ["blocked"]

@@ -36,7 +36,10 @@ class Train:
         self.slow = []  # (op, chance, "run" | "sleep" | "io", ns)
         self.new_func = 0.0  # chance for each step of a kernel never launched before
         self.cold_ns = rng.choice([5, 40, 300]) * MS
-        self.warm_steps = 4
+        self.warm_steps = 4  # steps that may count as cold start
+        self.gaps_from = rng.choice([4, 4, 1, 0])  # the first step that fetches
+        self.prelude = None  # what a process does with CUDA before its first step
+        self.any_size = False  # copies of all sizes, and copies back at another speed
         self.gap_chance, self.fetch, self.quick_ns = 1.0, None, rng.randint(30, 300) * US
         self.steps, self.exits, self.hang_at = None, False, None
         self.nested = rng.random() < 0.1
@@ -80,7 +83,7 @@ def copy(th, cfg, size, direction, warmup):
     key = ("copy", size, direction)
     first = key not in th.proc.seen
     th.proc.seen.add(key)
-    body = driver(cfg, rng, "cudaMemcpyAsync", 8 * US + size // 4000)
+    body = driver(cfg, rng, "cudaMemcpyAsync", 8 * US + size // (6 if cfg.any_size else 4000))
     yield from call(th, "cudaMemcpyAsync", body, warmup, first, bytes=size, dir=direction, stream="0x7")
 
 
@@ -106,6 +109,14 @@ def step(th, cfg, warmup):
     for size in cfg.sizes:
         yield from copy(th, cfg, size, "h2d", warmup)
         yield ("run", vary(rng, cfg.between_ns))
+    if cfg.any_size:
+        size = int(4096 * 2 ** rng.uniform(0, 14))
+        ns = 8 * US + size // 6  # 6 GB/s whatever the size
+        yield from call(th, "cudaMemcpyAsync", [("run", vary(rng, ns, 0.1))], warmup, bytes=size, dir="h2d", stream="0x7")
+        yield ("run", vary(rng, cfg.between_ns))
+        for size in cfg.sizes:
+            yield from call(th, "cudaMemcpyAsync", [("run", vary(rng, 9 * US + size // 200))], warmup, bytes=size, dir="d2h", stream="0x7")
+            yield ("run", vary(rng, cfg.between_ns))
     if not warmup and rng.random() < cfg.new_func:
         yield from launch(th, cfg, f"0x{rng.randrange(1 << 45, 1 << 46):x}", warmup)
         yield ("run", vary(rng, cfg.between_ns))
@@ -114,6 +125,29 @@ def step(th, cfg, warmup):
         yield ("run", vary(rng, cfg.between_ns))
     if cfg.drain:
         yield from synchronise(th, cfg, warmup)
+
+
+def messy_start(n):
+    """Imports, allocations, first launches in no rhythm, as a framework does before its first step."""
+
+    def prelude(th, cfg):
+        rng = th.sim.rng
+        for _ in range(n):
+            what = rng.random()
+            if what < 0.4:
+                yield (rng.choice(["run", "io", "sleep"]), rng.randint(2, 250) * MS)
+            elif what < 0.6:
+                body = [("run", rng.randint(1, 60) * MS), ("sleep", rng.randint(1, 200) * MS)]
+                yield from call(th, "cudaMalloc", body, True, True, bytes=1 << rng.randint(12, 30))
+            elif what < 0.8:
+                for _ in range(rng.randint(1, 4)):
+                    yield from launch(th, cfg, f"0x{rng.randrange(1 << 45, 1 << 46):x}", True)
+                    yield ("run", vary(rng, cfg.between_ns))
+            else:
+                yield from synchronise(th, cfg, True)
+            yield ("run", rng.randint(20, 3000) * US)
+
+    return prelude
 
 
 def train(cfg, setup=None):
@@ -126,10 +160,12 @@ def train(cfg, setup=None):
         fetch = setup(th) if setup else cfg.fetch
         body = [("run", 3 * MS), ("sleep", cfg.cold_ns // 2), ("run", 2 * MS)]
         yield from call(th, "cudaMalloc", body, True, True, bytes=1 << 28)
+        if cfg.prelude:
+            yield from cfg.prelude(th, cfg)
         done = 0
         while cfg.steps is None or done < cfg.steps:
             warmup = done < cfg.warm_steps
-            if warmup or fetch is None or rng.random() >= cfg.gap_chance:
+            if done < cfg.gaps_from or fetch is None or rng.random() >= cfg.gap_chance:
                 yield ("run", vary(rng, cfg.quick_ns))
             else:
                 yield from fetch(th)

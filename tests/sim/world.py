@@ -25,6 +25,7 @@ class World:
 
     def __init__(self, sim, start, end, rng, base=1_000_000_000):
         self.sim, self.start, self.end, self.rng, self.base = sim, start, end, rng, base
+        self.sched_end = end  # when the scheduler tracer stopped
         self.sched_watch, self.cuda_watch, self.why = {}, {}, {}
         self.cpu_hist = [c.hist for c in sim.cpus]
         self.lost = []  # (stream, start, end, count)
@@ -80,22 +81,23 @@ class World:
                 return None
             if self.straddle == "clip":
                 start = watched
-        end = off.end if off.end is not None else self.end
-        if end < watched or off.start >= self.end:
+        end = min(self.sched_end, off.end if off.end is not None else self.end)
+        is_open = off.end is None or off.end > self.sched_end
+        if end < watched or off.start >= self.sched_end:
             return None
         rec = self.head("sched", "sched_switch", start, off.thread, end - start)
+        woken = off.woken if off.woken is not None and off.woken <= self.sched_end else None
         if off not in self.stateless:
             rec["state"] = off.state
-            woken = off.woken
             rec["runq_ns"] = max(0, end - max(woken, start)) if woken is not None else 0
         rec["cpu"] = off.cpu if off.cpu is not None else off.thread.cpu
         if off.by:
             rec["by"] = self.who(off.by)
-        if off.end is None:
+        if is_open:
             rec["open"] = True
         else:
             rec["prev"] = self.who(off.prev)
-        if off.state != "R" and off.woken is not None and off not in self.stateless:
+        if off.state != "R" and woken is not None and off not in self.stateless:
             if off.waker is not None:
                 rec["waker"] = self.who(off.waker.ident())
             elif self.irq_style != "absent":
@@ -109,6 +111,8 @@ class World:
         for proc, watched in self.sched_watch.items():
             first = proc.threads[0]
             # the fork that made the process comes first
+            if watched >= self.sched_end:
+                continue
             out.append((watched + 1, {**self.head("ingero", "watch", watched, first), "why": self.why[proc], "stream": "sched"}, None))
             for th in proc.threads:
                 offs = list(th.offs)
@@ -118,11 +122,11 @@ class World:
                     made = self.off_record(off, watched)
                     if made:
                         out.append(made)
-                        if off.state == "D" and off.end is not None and off.start >= watched:
-                            dur = (off.woken or self.end) - off.start
+                        if off.state == "D" and off.end is not None and off.end <= self.sched_end and off.start >= watched:
+                            dur = off.woken - off.start
                             out.append((off.woken, {**self.head("block", "read", off.start, th, dur), "bytes": 1 << 20, "dev": "259:0"}, None))
         for when, kind, th, what in self.sim.life:
-            if when > self.end or self.sched_watch.get(th.proc, self.end + 1) > when:
+            if when > self.sched_end or self.sched_watch.get(th.proc, self.end + 1) > when:
                 continue
             ops = {"fork": "sched_process_fork", "thread": "thread_create", "exit": "sched_process_exit", "exec": "sched_process_exec"}
             rec = self.head("sched", ops.get(kind, self.thread_ends), when, th)
@@ -140,8 +144,8 @@ class World:
 
     def samples(self):
         out, at = [], self.start
-        while at < self.end:
-            to = min(self.end, at + 1_000_000_000)
+        while at < self.sched_end:
+            to = min(self.sched_end, at + 1_000_000_000)
             busy = [sum(max(0, min(b, to) - max(a, at)) for a, b, _ in hist) / (to - at) * 100 for hist in self.cpu_hist]
             rec = {**self.head("sys", "sample", at, None, to - at), "cpu_pct": round(sum(busy) / len(busy), 1),
                    "cpu_max_pct": round(max(busy), 1), "cpus": len(busy), "runnable": 1 + sum(len(c.rq) for c in self.sim.cpus),
@@ -149,7 +153,7 @@ class World:
             quota = []
             for group in self.sim.cgroups:
                 times, ns, since = 0, 0, None
-                for when, on in group.log + [(self.end, 0)]:
+                for when, on in group.log + [(self.sched_end, 0)]:
                     if on:
                         since = when
                         times += at <= when < to
@@ -213,7 +217,8 @@ class World:
         keyed = sorted(records, key=lambda r: (r[0] + (self.rng.randint(0, self.inversion_ns) if self.inversion_ns and r[2] not in (None, "sys", "life") else 0)))
         lines = [self.opening(tool)] + [rec for _, rec, _ in keyed]
         seen = sum(1 for r in keyed if r[2] is not None)
-        lines.append({**self.head("ingero", "end", self.end), "seen": seen, "written": seen, "lost": {}})
+        end = self.sched_end if tool == "ingero-sched" else self.end
+        lines.append({**self.head("ingero", "end", end), "stream": tool[7:], "seen": seen, "written": seen, "lost": {}})
         return "".join(json.dumps(rec, separators=(",", ":")) + "\n" for rec in lines)
 
     def render(self):
