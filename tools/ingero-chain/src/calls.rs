@@ -35,7 +35,7 @@ pub const MIN_CALLS: u64 = 5;
 /// Percentiles near the end need so many.
 pub const MIN_CALLS_P99: u64 = 100;
 /// Candidates kept one by one in each group.
-const MAX_CANDIDATES: usize = 4096;
+const MAX_CANDIDATES: usize = 1024;
 /// Groups in one process; sizes and directions aren't told apart beyond.
 const MAX_GROUPS: usize = 512;
 

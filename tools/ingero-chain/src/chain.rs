@@ -273,7 +273,7 @@ pub struct ProcessReport {
     pub dur_ns: u64,
     pub pid: u32,
     pub comm: String,
-    /// `cuda`, `worker` (a descendant of one that makes CUDA calls) or `other`.
+    /// `cuda`, `worker` (watched as a descendant of another, or born of one that makes CUDA calls) or `other`.
     pub role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
@@ -314,6 +314,9 @@ pub struct Summary {
     pub lost: u64,
     /// Records that came later than the join's window.
     pub late: u64,
+    /// Processes that ended long ago and of which nothing is kept.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub forgotten_processes: u64,
     /// Stretches without calls in which lost calls may have lain: in no chain.
     pub not_judged_ns: u64,
     /// Calls of cold starts: in no percentile and no chain.
@@ -324,6 +327,10 @@ pub struct Summary {
     /// The stream goes on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub so_far: bool,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Everything found in one stream.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use ingero_common::clock::WallClock;
 use ingero_common::record::{Record, SysSample, Who, src, why};
 
-use crate::evidence::{Loss, Losses, Samples};
+use crate::evidence::{GpuSamples, Loss, Losses, Samples};
 use crate::names::{Names, Thread};
 use crate::path::Sources;
 use crate::process::CudaProcess;
@@ -18,6 +18,11 @@ const SETTLE_NS: u64 = 500_000_000;
 const SETTLE_WITH_SAMPLES_NS: u64 = 1_500_000_000;
 /// Old intervals are dropped, and gaps settled, once in so many records.
 const HOUSEKEEPING: u64 = 16_384;
+
+/// Processes whose times off the CPU are summed up.
+const MAX_STATS: usize = 100_000;
+/// Processes with CUDA calls that are kept, ended ones included.
+const MAX_CUDA: usize = 1024;
 
 /// The state of the analysis.
 #[derive(Debug, Default)]
@@ -42,6 +47,8 @@ pub struct Engine {
     own_bad_lines: u64,
     pub(crate) lost: u64,
     pub(crate) late: u64,
+    /// Processes with CUDA calls that had ended and of which nothing is kept.
+    pub(crate) forgotten: u64,
 }
 
 impl Engine {
@@ -75,7 +82,8 @@ impl Engine {
             src::MEM => self.stats(record, start_ns, |stats| stats.pages(record)),
             src::SYS if &*record.op == "sample" => {
                 if let Ok(sample) = serde_json::from_slice::<SysSample>(line) {
-                    self.samples.add(start_ns, end_ns, &sample);
+                    let gpus = serde_json::from_slice::<GpuSamples>(line).unwrap_or_default();
+                    self.samples.add(start_ns, end_ns, &sample, &gpus);
                 }
             }
             source if src::is_call(source) => self.call(record, start_ns, end_ns),
@@ -133,6 +141,9 @@ impl Engine {
                     _ => return,
                 };
                 *since = Some(since.map_or(start_ns, |s| s.min(start_ns)));
+                if record.why.as_deref() == Some("child") {
+                    life.is_child = true;
+                }
                 if !record.comm.is_empty() {
                     life.name = self.names.id(&record.comm);
                 }
@@ -279,6 +290,20 @@ impl Engine {
         if !at_end {
             // A process at its very first call is only seen when that call ends, and needs nothing from before.
             self.world.forget_before(horizon_ns, now_ns);
+            self.forget_processes();
+        }
+    }
+
+    /// Bounds what is kept of processes that have ended: of a stream of short ones, the first are forgotten.
+    fn forget_processes(&mut self) {
+        if self.stats.len() > MAX_STATS {
+            let known: std::collections::HashSet<_> = self.world.processes().iter().map(|life| life.id).collect();
+            self.stats.retain(|id, _| known.contains(id));
+        }
+        while self.cuda.len() > MAX_CUDA {
+            let Some(id) = self.cuda.iter().find(|(_, process)| process.over).map(|(&id, _)| id) else { break };
+            self.cuda.remove(&id);
+            self.forgotten += 1;
         }
     }
 }

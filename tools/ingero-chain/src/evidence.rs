@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use ingero_common::record::SysSample;
+use serde::Deserialize;
 
 /// An interval in which records are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +64,26 @@ impl Losses {
     }
 }
 
+/// The `gpu` key of a `sys` `sample` record.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GpuSamples {
+    gpu: Vec<GpuSample>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct GpuSample {
+    util_pct: Option<f64>,
+}
+
+impl GpuSamples {
+    fn mean_util_pct(&self) -> Option<f64> {
+        let known: Vec<f64> = self.gpu.iter().filter_map(|gpu| gpu.util_pct).collect();
+        if known.is_empty() { None } else { Some(known.iter().sum::<f64>() / known.len() as f64) }
+    }
+}
+
 /// The machine over one interval.
 #[derive(Clone, Debug)]
 pub struct Sample {
@@ -76,6 +97,8 @@ pub struct Sample {
     pub steal_pct: f64,
     /// Swap in use.
     pub swap_used_bytes: Option<u64>,
+    /// Mean use of the GPUs as their driver gives it, percent: some kernel ran, not how much of the GPU it used.
+    pub gpu_pct: Option<f64>,
     /// For each process under a CPU limit: how long its cgroup was throttled, in nanoseconds.
     throttled: Vec<(u32, u64)>,
 }
@@ -108,7 +131,7 @@ pub struct Samples {
 
 impl Samples {
     /// Takes note of a sample over [`start_ns`, `end_ns`].
-    pub fn add(&mut self, start_ns: u64, end_ns: u64, sample: &SysSample) {
+    pub fn add(&mut self, start_ns: u64, end_ns: u64, sample: &SysSample, gpus: &GpuSamples) {
         let throttled = sample.quota.iter().flat_map(|q| q.pids.iter().map(|&pid| (pid, q.throttled_ns))).collect();
         self.all.push_back(Sample {
             start_ns,
@@ -117,6 +140,7 @@ impl Samples {
             cpu_max_pct: sample.cpu_max_pct,
             steal_pct: sample.steal_pct.unwrap_or(0.0),
             swap_used_bytes: sample.swap_used_bytes,
+            gpu_pct: gpus.mean_util_pct(),
             throttled,
         });
         if self.all.len() > MAX_SAMPLES {
@@ -183,9 +207,9 @@ mod tests {
     #[test]
     fn quota_counters_speak_for_their_own_interval_and_process() {
         let mut samples = Samples::default();
-        samples.add(0, 100, &sample(30.0, 0));
-        samples.add(100, 200, &sample(30.0, 40));
-        samples.add(200, 300, &sample(99.0, 40));
+        samples.add(0, 100, &sample(30.0, 0), &GpuSamples::default());
+        samples.add(100, 200, &sample(30.0, 40), &GpuSamples::default());
+        samples.add(200, 300, &sample(99.0, 40), &GpuSamples::default());
         assert_eq!(samples.quota(7, 10, 90), Quota::Still);
         assert_eq!(samples.quota(7, 10, 190), Quota::GrewCpusFree(40));
         assert_eq!(samples.quota(7, 210, 290), Quota::GrewCpusBusy(40));
@@ -197,8 +221,18 @@ mod tests {
     #[test]
     fn steal_is_a_part_of_busy_time() {
         let mut samples = Samples::default();
-        samples.add(0, 1000, &SysSample { cpu_pct: Some(50.0), steal_pct: Some(25.0), ..SysSample::default() });
-        samples.add(1000, 2000, &SysSample { cpu_pct: Some(50.0), steal_pct: Some(1.0), ..SysSample::default() });
+        samples.add(
+            0,
+            1000,
+            &SysSample { cpu_pct: Some(50.0), steal_pct: Some(25.0), ..SysSample::default() },
+            &GpuSamples::default(),
+        );
+        samples.add(
+            1000,
+            2000,
+            &SysSample { cpu_pct: Some(50.0), steal_pct: Some(1.0), ..SysSample::default() },
+            &GpuSamples::default(),
+        );
         assert_eq!(
             (samples.stolen_ns(0, 100), samples.stolen_ns(950, 1050), samples.stolen_ns(1000, 1100)),
             (50, 25, 0)

@@ -305,6 +305,9 @@ impl Engine {
         if self.cuda.contains_key(&life.id) {
             return "cuda";
         }
+        if life.is_child {
+            return "worker";
+        }
         let mut birth = life.birth;
         // A few generations: forkservers and shells between.
         for _ in 0..8 {
@@ -362,6 +365,7 @@ impl Engine {
             bad_lines: self.bad_lines,
             lost: self.lost,
             late: self.late,
+            forgotten_processes: self.forgotten,
             not_judged_ns: self.cuda.values().map(|p| p.not_judged_ns).sum(),
             cold,
             chains: counts,

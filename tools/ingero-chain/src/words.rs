@@ -29,6 +29,7 @@ struct Machine {
     cpu_max_pct: f64,
     steal_pct: f64,
     swap_grew_bytes: u64,
+    gpu_pct: Option<f64>,
 }
 
 impl Machine {
@@ -45,6 +46,10 @@ impl Machine {
             }
         }
         machine.cpu_pct /= machine.samples.max(1) as f64;
+        let gpu: Vec<f64> = samples.over(from_ns, to_ns).filter_map(|sample| sample.gpu_pct).collect();
+        if !gpu.is_empty() {
+            machine.gpu_pct = Some(gpu.iter().sum::<f64>() / gpu.len() as f64);
+        }
         machine.swap_grew_bytes = swap.map_or(0, |(first, last)| last.saturating_sub(first));
         machine
     }
@@ -168,6 +173,9 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
         let mut text = format!("CPUs {:.0} % busy, the busiest {:.0} %", machine.cpu_pct, machine.cpu_max_pct);
         if machine.steal_pct >= 1.0 {
             text.push_str(&format!(", up to {:.0} % stolen by the hypervisor", machine.steal_pct));
+        }
+        if let Some(pct) = machine.gpu_pct {
+            text.push_str(&format!(", GPU {pct:.0} % in use as its driver counts"));
         }
         if machine.swap_grew_bytes > 0 {
             text.push_str(&format!(", swap grew by {}", Bytes(machine.swap_grew_bytes)));

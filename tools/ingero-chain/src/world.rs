@@ -128,6 +128,8 @@ pub struct ProcessLife {
     pub seen_ns: u64,
     /// When it ended.
     pub died_ns: Option<u64>,
+    /// A tracer watches it as the descendant of another one.
+    pub is_child: bool,
     /// Since when the scheduler tracer watches it.
     pub sched_watch_ns: Option<u64>,
     /// Since when the CUDA tracer watches it.
@@ -356,6 +358,7 @@ impl World {
             birth,
             seen_ns,
             died_ns: None,
+            is_child: false,
             sched_watch_ns: None,
             cuda_watch_ns: None,
             name: Name::default(),
