@@ -61,7 +61,7 @@ struct Capture {
 pub(crate) fn run(options: &Options, tracer: Tracer, output: Output, stop: &Stop) -> anyhow::Result<()> {
     let log = ingero_common::cli::HasCommon::common(options).log(TOOL);
     let stream = Stream::new(output, STREAM, TOOL, env!("CARGO_PKG_VERSION"));
-    let processes = Processes::new(options.finds_cuda().then_some(options.scan));
+    let processes = Processes::new(options.finds_cuda().then_some(options.scan_interval));
     let mut capture = Capture {
         tracer,
         stream,

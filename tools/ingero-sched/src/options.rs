@@ -17,7 +17,7 @@ Each line that begins with {\"src\":\"sched\",\"op\":\"sched_switch\" is one tim
 for how long (dur_ns), how much of that it waited for a CPU (runq_ns), in which state it left, who took the CPU, who
 woke it. `--schema` prints the whole contract.";
 
-/// Trace what keeps threads off the CPU: scheduler, memory and system events, as NDJSON
+/// Traces what keeps threads off the CPU: scheduler, memory and system events, one JSON line for each.
 ///
 /// Watches the processes that use CUDA and all their descendants, now and later. Needs root, and Linux 5.15 or newer
 /// with BTF. Runs at a niceness of -10, to keep up when CPUs are scarce.
@@ -25,7 +25,7 @@ woke it. `--schema` prints the whole contract.";
 #[command(name = "ingero-sched", version, after_long_help = EXAMPLES)]
 pub struct Options {
     /// Watch these processes and their descendants, instead of those that use CUDA
-    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', conflicts_with = "all")]
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "all")]
     pub pids: Vec<u32>,
 
     /// Watch those that use CUDA too, beside --pid
@@ -36,11 +36,11 @@ pub struct Options {
     #[arg(long)]
     pub all: bool,
 
-    /// Stop after this time, such as 60s or 500ms [default: at Ctrl-C]
+    /// Stop after this time (60s, 500ms, 2m)
     #[arg(short, long, value_name = "TIME", value_parser = cli::duration)]
     pub duration: Option<Duration>,
 
-    /// Write to this file instead of stdout
+    /// Write to a file instead of stdout
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -58,10 +58,10 @@ pub struct Options {
 
     /// How often to look for new processes that use CUDA
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = cli::duration)]
-    pub scan: Duration,
+    pub scan_interval: Duration,
 
-    /// Size of the buffer between the kernel and this program
-    #[arg(long, value_name = "BYTES", default_value = "16m", value_parser = ring_bytes)]
+    /// Size of the buffer between kernel and tool (64k, 16m); rounded up to a power of two
+    #[arg(long, value_name = "SIZE", default_value = "16m", value_parser = ring_bytes)]
     pub ring_size: u32,
 
     #[command(flatten)]
