@@ -232,11 +232,11 @@ impl Facts {
         let mut previous_ns = None;
         let query = "SELECT timestamp, cpu_pct, mem_avail, swap_mb FROM system_snapshots ORDER BY timestamp";
         each(connection, query, |row| {
-            let end_ns = row.get(0)?;
-            let megabytes = |at| row.get::<_, i64>(at).map(|mb| u64::try_from(mb).unwrap_or(0) << 20);
+            let end_ns: i64 = row.get(0)?;
+            let megabytes = |at| row.get::<_, i64>(at).map(|mb| u64::try_from(mb).unwrap_or(0).saturating_mul(1 << 20));
             self.samples.push(SystemSample {
                 end_ns,
-                dur_ns: previous_ns.map_or(0, |previous_ns| end_ns - previous_ns),
+                dur_ns: previous_ns.map_or(0, |previous_ns: i64| end_ns.saturating_sub(previous_ns)),
                 cpu_pct: row.get(1)?,
                 mem_avail_bytes: megabytes(2)?,
                 swap_used_bytes: megabytes(3)?,
@@ -271,15 +271,17 @@ impl Facts {
             };
             let left_out = count.saturating_sub(stored);
             let vanished = stored.saturating_sub(present.get(&(bucket, source, op, pid)).copied().unwrap_or(0));
-            *lost.entry((bucket, pid, stream)).or_default() += left_out;
-            *lost.entry((bucket, pid, None)).or_default() += vanished;
+            for (stream, count) in [(stream, left_out), (None, vanished)] {
+                let lost = lost.entry((bucket, pid, stream)).or_default();
+                *lost = lost.saturating_add(count);
+            }
             Ok(())
         })?;
         let (base_ns, last_ns) = (self.base_ns, self.end_ns);
         self.losses.extend(lost.into_iter().filter(|&(_, count)| count > 0).map(|((bucket, pid, stream), count)| {
             Loss {
                 start_ns: bucket.max(base_ns),
-                end_ns: (bucket + MINUTE_NS).min(last_ns).max(bucket.max(base_ns)),
+                end_ns: bucket.saturating_add(MINUTE_NS).min(last_ns).max(bucket.max(base_ns)),
                 pid,
                 stream,
                 count,

@@ -258,13 +258,13 @@ impl<'a> Renderer<'a> {
 
     fn end(&mut self) -> anyhow::Result<()> {
         let mono_ns = self.facts.mono_ns(self.facts.end_ns);
-        let sampled = self.facts.losses.iter().map(|l| l.count).sum();
+        let sampled = self.facts.losses.iter().fold(0u64, |sum, l| sum.saturating_add(l.count));
         let row = EndRow {
             src: src::INGERO,
             op: "end",
             mono_ns,
             ts: self.wall.ts(mono_ns),
-            seen: self.facts.rows + sampled,
+            seen: self.facts.rows.saturating_add(sampled),
             written: self.facts.rows,
             lost: SampledCount { sampled },
         };
