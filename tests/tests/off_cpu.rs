@@ -50,13 +50,17 @@ fn a_threads_life_is_its_time_on_a_cpu_and_off_it() {
     let (_, stats, out) = traced();
     let records = out.records();
     records.balance();
-    assert_eq!(records.lost_in_all(), 0, "{out}");
+    // A switch that the kernel hides from tracing (to or from a process in some sandbox) ends an interval unseen: that is
+    // rare, and told of with the time that it may have taken.
+    let lost: Vec<_> = records.of("ingero", "lost").collect();
+    assert!(lost.iter().all(|r| r["why"] == "unmatched") && lost.len() * 100 <= records.0.len(), "{out}");
     let threads: Vec<_> = stats.threads.iter().filter(|t| t.role != "main").collect();
     assert_eq!(threads.len(), 3 + 3 + 1);
     for thread in threads {
         let (off, runnable) = off_cpu(&records, thread);
         let life = thread.finished_ns.unwrap() - thread.started_ns;
-        let slack = SLACK_NS + life / 50;
+        let untold = lost.iter().filter(|r| r["pid"] == thread.pid).map(|r| r["dur_ns"].as_u64().unwrap());
+        let slack = SLACK_NS + life / 50 + untold.sum::<u64>();
         assert!(life.abs_diff(thread.cpu_ns + off) <= slack, "off {off} ns of {life}: {thread:?}");
         assert!(runnable.abs_diff(thread.run_delay_ns) <= slack, "runnable {runnable} ns: {thread:?}");
     }
