@@ -1,8 +1,13 @@
 """Compare what the tools report with the truth of a scenario.
 
-A failure is (kind, text). Kinds: crash, json, host, sum, severity, proven,
-false-alarm, missed, lost, n, cause (named beyond the truth), first, ns, who,
-unexplained.
+A failure is (kind, text):
+    crash, json    a tool ended with an error, a line is no JSON
+    host           ingero-join's account of a call
+    sum, severity, proven    a chain contradicts itself or its gaps
+    false-alarm, missed      medium or high without truth; truth without a chain
+    lost, n, ns              too much or too little of it
+    cause, unexplained       a name (or none) for more time than is true
+    first, who               the wrong name in front, the wrong process blamed
 """
 
 import json
@@ -211,6 +216,10 @@ class Checker:
                     continue
                 if ns > true.get(pid, 0) + tol:
                     self.fail("who", f"{what}: {name} blames {pid} for {ns}, at most {true.get(pid, 0)} is true; true {true}")
+            if name in ("cpu_wait", "worker_cpu_wait") and true and not self.world.lost:
+                top = max(true.items(), key=lambda kv: kv[1])
+                if top[1] > 0.9 * sum(true.values()) and top[1] > 4 * tol and max(pids, key=pids.get) != top[0]:
+                    self.fail("who", f"{what}: {name} blames {pids}, true {true}")
             if name.startswith("worker") and true and not b.mixed:
                 top = sorted(true.items(), key=lambda kv: -kv[1])
                 if len(top) == 1 or top[0][1] > 1.1 * top[1][1] + tol:

@@ -42,11 +42,12 @@ class Seg:
 class Off:
     """One time off the CPU, as a scheduler tracer can see it."""
 
-    __slots__ = ("thread", "start", "end", "state", "by", "prev", "waker", "woken", "cpu", "irq_on")
+    __slots__ = ("thread", "start", "end", "state", "by", "prev", "waker", "woken", "cpu", "irq_on", "born")
 
     def __init__(self, thread, start, state, by):
         self.thread, self.start, self.state, self.by = thread, start, state, by
         self.end = self.prev = self.waker = self.woken = self.cpu = self.irq_on = None
+        self.born = False  # a new thread's wait for its first CPU
 
 
 class Process:
@@ -180,7 +181,10 @@ class Sim:
     def begin(self, th):
         if th.creator is not None and th.creator.proc is th.proc:
             self.life.append((self.now, "thread", th.creator, th))
-        self.place(th, None)
+        if th.creator is not None:
+            th.off = Off(th, self.now, "R", None)
+            th.off.born, th.off.waker, th.off.woken = True, th.creator, self.now
+        self.place(th, th.creator)
         th.segs[-1].born = True
 
     def exit_thread(self, th):
@@ -357,7 +361,7 @@ class Sim:
             nxt.off.end, nxt.off.prev, nxt.off.cpu = self.now, prev, cpu.index
             nxt.offs.append(nxt.off)
             nxt.off = None
-        else:
+        if nxt.first_on is None:
             nxt.first_on = self.now
         nxt.seg(RUN, cpu.index)
         self.charge(nxt.proc.cgroup, +1)

@@ -42,7 +42,7 @@ def keep(where, seed, scenario, joined, chained):
 
 def one(args, seed, work):
     """One seed: (scenario, failures)."""
-    scenario = Scenario(seed, args.kind)
+    scenario = Scenario(seed, args.kind, args.lossy)
     fails = [("simulator", text) for text in selftest.problems(scenario)]
     if args.self_test:
         fails += [("checker", text) for text in perfect.problems(scenario)]
@@ -67,6 +67,7 @@ def main():
     parser.add_argument("--bin", help="directory of ingero-join and ingero-chain")
     parser.add_argument("--seeds", type=seeds, default=range(40), help="A..B, B excluded, or one seed (default 0..40)")
     parser.add_argument("--kind", choices=sorted(KINDS), help="only this kind of scenario")
+    parser.add_argument("--lossy", action="store_true", help="records are lost in every scenario, not in one of eight")
     parser.add_argument("--keep", metavar="DIR", help="write inputs and outputs of failing seeds there (all with -v)")
     parser.add_argument("--self-test", action="store_true", help="check the simulator only")
     parser.add_argument("-v", "--verbose", action="store_true")

@@ -10,8 +10,8 @@ from world import World
 
 
 class Scenario:
-    def __init__(self, seed, only=None):
-        self.seed = seed
+    def __init__(self, seed, only=None, lossy=False):
+        self.seed, self.lossy = seed, lossy
         self.rng = random.Random(f"sim-{seed}")
         names = sorted(KINDS)
         self.kind = only or names[self.rng.randrange(len(names))]
@@ -87,6 +87,7 @@ class Scenario:
         rng = self.rng
         self.inversion = rng.choice([0, 0, 50 * US, 2 * MS, 20 * MS])
         self.thread_ends = rng.choice(["thread_exit", "sched_process_exit"])
+        self.newborns = rng.random() < 0.7
         self.late_children = rng.random() < 0.06
         self.irq_style = rng.choice(["absent", "irq", "shown"])
         self.straddle = rng.choice(["clip", "full", "none"])
@@ -94,7 +95,7 @@ class Scenario:
             self.start_ns = rng.randint(50, 600) * MS
             self.end_ns += self.start_ns
             self.note(trace_starts=self.start_ns)
-        if rng.random() < 0.12:
+        if self.lossy or rng.random() < 0.12:
             stream = rng.choice(["cuda", "sched"])
             for _ in range(rng.randint(1, 3)):
                 at = rng.randint(self.start_ns, self.end_ns - 60 * MS)
@@ -113,6 +114,7 @@ class Scenario:
         world = World(sim, self.start_ns, self.end_ns, rng, self.base)
         world.inversion_ns, world.irq_style, world.straddle = self.inversion, self.irq_style, self.straddle
         world.nested, world.lost, world.thread_ends = self.nested, self.lost, self.thread_ends
+        world.newborns = self.newborns
         if self.sched_stops:
             world.sched_end = self.sched_stops
             self.note(sched_stops=world.sched_end)
@@ -131,7 +133,7 @@ class Scenario:
             while top is not None and top not in world.sched_watch:
                 top = top.parent
             if top is not None and proc not in world.sched_watch:
-                at = max(self.start_ns, proc.born + 1)
+                at = max(self.start_ns, proc.born)
                 if proc.died is None or proc.died > at:
                     if self.late_children:
                         at += rng.randint(0, ((proc.died or self.end_ns) - at) // 2)

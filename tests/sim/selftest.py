@@ -20,7 +20,7 @@ def problems(scenario):
             off = sum(min(o.end, end) - o.start for o in th.offs)
             if th.off is not None:
                 off += end - th.off.start
-            first = th.first_on if th.first_on is not None else end
+            first = th.born if th.creator is not None else th.first_on if th.first_on is not None else end
             on = sum((s.end if s.end is not None else end) - s.start for s in th.segs if s.kind == RUN)
             if on + off != end - first:
                 out.append(f"tid {th.tid}: on {on} + off {off} is not the life {end - first}")

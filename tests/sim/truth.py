@@ -95,10 +95,16 @@ class Paths:
         watched = self.world.sched_watch.get(th.proc)
         if lo < hi and (watched is None or watched > lo):
             cut = hi if watched is None else min(hi, watched)
-            if party == OWN:
-                parts.append(Part(lo, cut - lo, ["unexplained"]))
-            else:
-                parts.append(Part(lo, cut - lo, ["wait", "unexplained"], {th.proc.pid: cut - lo}))
+            known = min(cut, max(lo, self.world.known_from(th, watched)))
+            causes = ["unexplained"] if party == OWN else ["wait", "unexplained"]
+            if known > lo:
+                parts.append(Part(lo, known - lo, causes, {th.proc.pid: known - lo}))
+            first = len(parts)
+            for seg, a, b in self.segs(th, known, cut):
+                self.part(th, seg, a, b, party, home, parts)
+            for p in parts[first:]:
+                p.causes |= frozenset(causes)
+                p.who.setdefault(th.proc.pid, p.ns)
             lo = cut
         for seg, a, b in self.segs(th, lo, hi):
             self.part(th, seg, a, b, party, home, parts)
@@ -112,12 +118,14 @@ class Paths:
             parts.append(Part(a, ns, [name("host_cpu", party)], {pid: ns}))
         elif seg.kind == RQ:
             causes = [name("cpu_wait", party)]
-            if seg.born:
-                # a new thread's wait for its first CPU is in no record
+            off = seg.off
+            if seg.born and not (self.world.newborns and off is not None):
+                # a new thread's wait for its first CPU may be in no record
                 causes += [name("host_cpu", party), "unexplained"]
             who = self.holders(seg, a, b, th)
-            off = seg.off
-            if off is not None and off.by is not None:
+            if seg.born:
+                who[pid] = ns
+            if off is not None:
                 # what the record shows: who took the CPU, who had that on which it came back
                 for shown in (off.by if off.state == "R" else None, off.prev):
                     if shown and shown[0]:
@@ -127,8 +135,8 @@ class Paths:
             causes = [name("quota", party)]
             off = seg.off
             shown = [p for p in ((off.by, off.prev) if off else ()) if p and p[0]]
-            if off is None:
-                causes += [name("host_cpu", party), "unexplained"]
+            if off is None or off.born:
+                causes += [name("host_cpu", party), name("cpu_wait", party), "unexplained"]
             elif off.state != "R":
                 # woken while throttled: the record has no name for it
                 causes += ["unexplained"]

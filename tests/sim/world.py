@@ -33,6 +33,7 @@ class World:
         self.stateless = set()  # Off whose record carries no state
         self.straddle = "clip"  # intervals that began before the watch: "clip", "full", "none"
         self.irq_style = "absent"  # how a wake-up from an interrupt is written
+        self.newborns = True  # does the wait of a new thread for its first CPU have a record?
         self.inversion_ns, self.thread_ends = 0, "thread_exit"
         self.nested = False
 
@@ -48,6 +49,14 @@ class World:
         if self.straddle == "none" and watched is not None and off.start < watched < (off.end or self.end):
             return ANY
         return None
+
+    def known_from(self, th, watched):
+        """Since when the thread's state is in a record: an interval across the watch may be written in full."""
+        if self.straddle == "full" and watched is not None:
+            for off in [*th.offs, *([th.off] if th.off is not None else [])]:
+                if off.start < watched < (off.end if off.end is not None else self.end):
+                    return off.start
+        return self.end
 
     def touched(self, start, end):
         return any(a < end and b > start for a, b in self.spans)
@@ -83,6 +92,8 @@ class World:
                 start = watched
         end = min(self.sched_end, off.end if off.end is not None else self.end)
         is_open = off.end is None or off.end > self.sched_end
+        if off.born and not self.newborns:
+            return None
         if end < watched or off.start >= self.sched_end:
             return None
         rec = self.head("sched", "sched_switch", start, off.thread, end - start)
@@ -97,7 +108,7 @@ class World:
             rec["open"] = True
         else:
             rec["prev"] = self.who(off.prev)
-        if off.state != "R" and woken is not None and off not in self.stateless:
+        if (off.state != "R" or off.born) and woken is not None and off not in self.stateless:
             if off.waker is not None:
                 rec["waker"] = self.who(off.waker.ident())
             elif self.irq_style != "absent":
