@@ -24,6 +24,26 @@ const MAX_STATS: usize = 100_000;
 /// Processes with CUDA calls that are kept, ended ones included.
 const MAX_CUDA: usize = 1024;
 
+/// The tracers of one kind: how many began, how many stopped, and the last stop.
+#[derive(Clone, Copy, Debug, Default)]
+struct Watches {
+    started: usize,
+    stopped: usize,
+    last_stop_ns: u64,
+}
+
+impl Watches {
+    fn stop(&mut self, at_ns: u64) {
+        self.stopped += 1;
+        self.last_stop_ns = self.last_stop_ns.max(at_ns);
+    }
+
+    /// When the last of them stopped, once all have.
+    fn end_ns(self) -> Option<u64> {
+        (self.stopped > 0 && self.stopped >= self.started).then_some(self.last_stop_ns)
+    }
+}
+
 /// The state of the analysis.
 #[derive(Debug, Default)]
 pub struct Engine {
@@ -40,8 +60,8 @@ pub struct Engine {
     pub(crate) now_ns: u64,
     /// When tracers said that they stop.
     pub(crate) stops_ns: Vec<u64>,
-    sched_starts: usize,
-    sched_stops_ns: Vec<u64>,
+    sched_watches: Watches,
+    cuda_watches: Watches,
     pub(crate) records: u64,
     pub(crate) bad_lines: u64,
     own_bad_lines: u64,
@@ -110,16 +130,16 @@ impl Engine {
         self.settle(true);
     }
 
-    /// The end of what was observed: the last record, or where the first tracer stopped after it.
+    /// Until when CUDA calls would have been seen: where the CUDA tracers stopped. Where streams don't say which
+    /// tracer stops, the first stop after the last record.
     pub(crate) fn end_ns(&self) -> u64 {
-        self.stops_ns.iter().copied().filter(|&stop| stop >= self.now_ns).min().unwrap_or(self.now_ns)
+        let first_stop_ns = || self.stops_ns.iter().copied().filter(|&stop| stop >= self.now_ns).min();
+        self.cuda_watches.end_ns().or_else(first_stop_ns).unwrap_or(self.now_ns)
     }
 
     /// What paths are read from.
     pub(crate) fn sources(&self) -> Sources<'_> {
-        // As many scheduler tracers have stopped as were started: from the last stop on, nobody watches.
-        let stopped = self.sched_stops_ns.len() >= self.sched_starts.max(1);
-        let sched_end_ns = self.sched_stops_ns.iter().max().filter(|_| stopped).copied().unwrap_or(u64::MAX);
+        let sched_end_ns = self.sched_watches.end_ns().unwrap_or(u64::MAX);
         Sources { world: &self.world, losses: &self.sched_losses, samples: &self.samples, sched_end_ns }
     }
 
@@ -130,7 +150,11 @@ impl Engine {
                     let offset = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
                     self.wall = offset.map(WallClock::with_offset);
                 }
-                self.sched_starts += usize::from(record.tool.as_deref() == Some("ingero-sched"));
+                match record.tool.as_deref() {
+                    Some("ingero-sched") => self.sched_watches.started += 1,
+                    Some("ingero-cuda") => self.cuda_watches.started += 1,
+                    _ => {}
+                }
             }
             "watch" => {
                 let Some(pid) = record.pid else { return };
@@ -152,9 +176,10 @@ impl Engine {
             "lost" => self.lost(record, start_ns, end_ns),
             "end" => {
                 self.stops_ns.push(end_ns);
-                // From here on, a thread without off-CPU records was not on a CPU: it was not watched.
-                if record.stream.as_deref() == Some("sched") {
-                    self.sched_losses.add(Loss { start_ns: end_ns, end_ns: u64::MAX, pid: None, count: Some(0) });
+                match record.stream.as_deref() {
+                    Some("sched") => self.sched_watches.stop(end_ns),
+                    Some("cuda") => self.cuda_watches.stop(end_ns),
+                    _ => {}
                 }
             }
             _ => {}

@@ -340,6 +340,7 @@ impl Engine {
 
     fn summary(&mut self, chains: &[Chain], end_ns: u64) -> Summary {
         let start_ns = self.start_ns.unwrap_or(end_ns);
+        let end_ns = end_ns.max(self.now_ns);
         let mut counts = Counts::default();
         for chain in chains {
             match chain.severity {
