@@ -6,8 +6,8 @@ set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
 missing=()
-need() { # COMMAND PACKAGE
-	command -v "$1" >/dev/null || missing+=("$2")
+need() { # COMMAND PACKAGE; a builtin of the shell is no program
+	type -P "$1" >/dev/null || missing+=("$2")
 }
 
 need gcc gcc
@@ -17,6 +17,7 @@ echo '#include <bpf/bpf_helpers.h>' | gcc -E -x c -include linux/types.h - >/dev
 if [ "${1:-build}" = test ]; then
 	need bpftool bpftool
 	need readelf binutils
+	need kill procps
 	need setsid util-linux
 	need setpriv util-linux
 	need python3 python3
