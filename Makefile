@@ -34,6 +34,7 @@ cases: build
 
 bench: test-tools build
 	BIN=$(BIN) python3 tests/scripts/bench.py
+	$(CARGO) bench --workspace --bench "*"
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1
