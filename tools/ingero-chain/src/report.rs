@@ -52,6 +52,11 @@ impl Engine {
         Report { chains, processes, summary }
     }
 
+    /// Records that either tracer lost and that may concern a process in [`from_ns`, `to_ns`].
+    fn lost_between(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
+        self.cuda_losses.count(pid, from_ns, to_ns) + self.sched_losses.count(pid, from_ns, to_ns)
+    }
+
     /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
     fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
         let watch_ns = self.world.life(process.pid, process.life).and_then(|life| life.cuda_watch_ns);
@@ -85,6 +90,11 @@ impl Engine {
         lost_share: f64,
     ) -> Chain {
         let usual_ns = process.union.usual.median_ns();
+        // One loss may touch many gaps, and is counted once.
+        let lost = match gaps.lost {
+            0 => 0,
+            _ => self.lost_between(process.pid, gaps.first_ns, gaps.last_end_ns),
+        };
         Chain {
             mono_ns: gaps.first_ns,
             dur_ns: gaps.last_end_ns - gaps.first_ns,
@@ -97,7 +107,7 @@ impl Engine {
             p50_ns: usual_ns,
             max_ns: gaps.max_ns,
             evidence: Evidence {
-                lost: gaps.lost,
+                lost,
                 watched_share: share(gaps.watched_ns, gaps.lost_ns),
                 samples: process.union.usual.len(),
             },
@@ -118,8 +128,7 @@ impl Engine {
                 None => continue,
             };
             let (first_ns, last_ns) = (slow.first_ns, slow.last_end_ns);
-            let lost = self.cuda_losses.count(process.pid, first_ns, last_ns)
-                + self.sched_losses.count(process.pid, first_ns, last_ns);
+            let lost = self.lost_between(process.pid, first_ns, last_ns);
             let chain = Chain {
                 mono_ns: first_ns,
                 dur_ns: last_ns - first_ns,

@@ -170,7 +170,10 @@ fn call(chain: &Chain) -> String {
 fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     let mut lines = Vec::new();
     if machine.samples > 0 {
-        let mut text = format!("CPUs {:.0} % busy, the busiest {:.0} %", machine.cpu_pct, machine.cpu_max_pct);
+        let mut text = format!("CPUs {:.0} % busy", machine.cpu_pct);
+        if machine.cpu_max_pct > 0.0 {
+            text.push_str(&format!(", the busiest {:.0} %", machine.cpu_max_pct));
+        }
         if machine.steal_pct >= 1.0 {
             text.push_str(&format!(", up to {:.0} % stolen by the hypervisor", machine.steal_pct));
         }
