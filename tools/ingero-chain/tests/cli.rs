@@ -1,0 +1,144 @@
+//! The tool as a whole: what it writes in each format, and how it exits.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// A process that is starved: ten steps of calls with 50 ms on the CPU between them. Its name is hostile.
+fn starved() -> String {
+    let name = "tr\\u001b[31mai<b>n";
+    let mut lines = String::new();
+    for stream in ["cuda", "sched"] {
+        lines += &format!(
+            r#"{{"src":"ingero","op":"watch","mono_ns":1000000000,"pid":100,"tid":100,"comm":"{name}","stream":"{stream}"}}"#
+        );
+        lines.push('\n');
+    }
+    let mut call = |op: &str, mono_ns: u64, dur_ns: u64| {
+        lines += &format!(
+            r#"{{"src":"cudart","op":"{op}","mono_ns":{mono_ns},"dur_ns":{dur_ns},"pid":100,"tid":100,"comm":"{name}","ret":0,"depth":0}}"#
+        );
+        lines.push('\n');
+    };
+    for step in 0..10_u64 {
+        let at = 1_000_100_000 + step * 60_000_000;
+        for i in 0..20 {
+            call("cudaLaunchKernel", at + i * 20_000, 10_000);
+        }
+        call("cudaDeviceSynchronize", at + 400_000, 9_600_000);
+    }
+    lines
+}
+
+fn chain(args: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ingero-chain"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // A tool that stops early closes its input.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn a_pipe_gets_records_and_the_summary_last() {
+    let out = chain(&[], &starved());
+    let lines: Vec<serde_json::Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((out.status.code(), lines.len()), (Some(0), 2));
+    let gap = &lines[0];
+    assert_eq!(
+        (&gap["op"], &gap["severity"], &gap["n"], &gap["lost_ns"]),
+        (&"gap".into(), &"high".into(), &9.into(), &450_000_000.into())
+    );
+    assert_eq!(
+        (&gap["proven"], &gap["causes"][0]["cause"], &gap["causes"][0]["ns"]),
+        (&true.into(), &"host_cpu".into(), &450_000_000.into())
+    );
+    assert_eq!((&lines[1]["op"], &lines[1]["chains"]["high"]), (&"summary".into(), &1.into()));
+}
+
+#[test]
+fn exit_codes() {
+    let code = |args: &[&str], input: &str| chain(args, input).status.code();
+    let input = starved();
+    assert_eq!(code(&["--fail-on", "high"], &input), Some(1));
+    assert_eq!(code(&["--fail-on", "low"], ""), Some(0));
+    assert_eq!(code(&["--fail-on", "high"], &format!("{input}nonsense\n")), Some(2), "bad lines weigh more");
+    assert_eq!(code(&["--strict"], "nonsense\n"), Some(2));
+    assert_eq!(code(&["--explain", "no-such-chain"], &input), Some(2));
+    assert_eq!(code(&["/no/such/file"], ""), Some(2));
+    assert_eq!(code(&["--every", "1s", "--format", "html"], &input), Some(2));
+    assert_eq!(code(&["--fail-on", "nonsense"], ""), Some(2));
+}
+
+#[test]
+fn bad_lines_are_told_of_once_and_counted() {
+    let out = chain(&[], "{}\nnonsense\n[]\n{\n{\"pid\":\"x\"}\n");
+    assert_eq!(out.status.code(), Some(2));
+    let summary: serde_json::Value = serde_json::from_str(text(&out.stdout)).unwrap();
+    assert_eq!((&summary["bad_lines"], &summary["records"]), (&3.into(), &2.into()));
+    let said = text(&out.stderr);
+    assert!(said.contains("stdin, line 2: ") && said.contains("3 lines"), "{said}");
+}
+
+#[test]
+fn hostile_names_reach_no_terminal_and_no_page() {
+    let input = starved();
+    for format in ["text", "csv", "html", "ndjson"] {
+        let out = chain(&["--format", format, "--per-process"], &input);
+        assert_eq!(out.status.code(), Some(0), "{format}");
+        assert!(text(&out.stdout).contains("450"), "{format}: {}", text(&out.stdout));
+        assert!(!out.stdout.contains(&0x1b), "{format}: {}", text(&out.stdout));
+    }
+    let page = chain(&["--format", "html"], &input).stdout;
+    assert!(!text(&page).contains("<b>n") && text(&page).contains("&lt;b&gt;n"));
+    assert!(!text(&page).contains("<script") && !text(&page).contains("http"));
+}
+
+#[test]
+fn one_chain_is_explained_with_all_its_gaps() {
+    let out = chain(&["--explain", "gap-100-cudaLaunchKernel"], &starved());
+    let chain: serde_json::Value = serde_json::from_str(text(&out.stdout).lines().next().unwrap()).unwrap();
+    let gaps = chain["occurrences"].as_array().unwrap();
+    assert_eq!(gaps.len(), 9);
+    let sum: u64 = gaps.iter().map(|gap| gap["causes"][0]["ns"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum), chain["lost_ns"].as_u64());
+}
+
+#[test]
+fn it_reports_as_it_goes() {
+    // A thread that makes calls may be in one, so a gap is judged some time after it has ended.
+    let mut input = starved();
+    for i in 0..40_u64 {
+        let t = 1_600_000_000 + i * 100_000_000;
+        input += &format!(
+            "{{\"src\":\"cudart\",\"op\":\"cudaLaunchKernel\",\"mono_ns\":{t},\"dur_ns\":99000000,\"pid\":100,\"tid\":100,\"depth\":0}}\n"
+        );
+    }
+    let out = chain(&["--every", "1s"], &input);
+    let lines: Vec<serde_json::Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let so_far: Vec<_> = lines.iter().filter(|l| l["op"] == "gap" && l["so_far"] == true).collect();
+    assert!(so_far.len() >= 2, "{lines:?}");
+    let last = lines.last().unwrap();
+    assert!(last["op"] == "summary" && last.get("so_far").is_none());
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let command = format!("{} --format text - | true; exit ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_ingero-chain"));
+    let mut child =
+        Command::new("bash").args(["-c", &command]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(starved().as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), ""));
+}
