@@ -4,7 +4,7 @@
   BIN=target/release bench.py [CALLS]
 
 The target is the workload on the stub library: calls of cuLaunchKernel that do nothing, so that a call's time is the probes'.
-Each figure is the median of RUNS runs.
+It is the calling thread's CPU time (schedstat), in which probes run and others do not. Each figure is the median of RUNS runs.
 """
 import json
 import os
@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 BIN = os.environ.get("BIN", "target/release")
@@ -40,21 +41,27 @@ class Target:
         raise LookupError(name)
 
     def run(self):
-        """Nanoseconds of its threads in one call, by their own clock."""
+        """CPU nanoseconds of its threads for one call."""
         self.process.stdin.write(".")
         self.process.stdin.close()
         ended = json.loads(self.process.stdout.readline())
         self.process.wait()
-        ops = [op for thread in ended["threads"] for op in thread["calls"].values()]
-        return sum(op["total_ns"] for op in ops) / sum(op["n"] for op in ops)
+        calling = [thread for thread in ended["threads"] if thread["calls"]]
+        return sum(thread["cpu_ns"] for thread in calling) / ended["calls"]
+
+    def drop(self):
+        self.process.kill()
+        self.process.wait()
 
 
 class Tracer:
     """ingero-cuda on a target, from its first watch record to its end."""
 
-    def __init__(self, target, mode="auto", out="/dev/null", *more):
+    def __init__(self, target, mode="auto", *more):
         self.records = tempfile.NamedTemporaryFile()
-        command = [os.path.join(BIN, "ingero-cuda"), "--pid", str(target.pid), "--probe-mode", mode, *more]
+        # tracefs for the tier that needs it, in a mount namespace of its own.
+        mounted = ["unshare", "--mount", "sh", "-c", "mount -t tracefs none /sys/kernel/tracing && exec \"$@\"", "sh"]
+        command = mounted + [os.path.join(BIN, "ingero-cuda"), "--quiet", "--pid", str(target.pid), "--probe-mode", mode, *more]
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=self.records)
         while b'"watch"' not in self.head():
@@ -109,7 +116,11 @@ def by_ingero(op, mode, *more):
 
     def once():
         target = Target("%s*%d" % (op, CALLS))
-        tracer = Tracer(target, mode, "/dev/null", *more)
+        try:
+            tracer = Tracer(target, mode, *more)
+        except RuntimeError:
+            target.drop()
+            raise
         ns = target.run()
         tracer.stop()
         attach.append(tracer.attach_s)
@@ -121,7 +132,7 @@ def by_ingero(op, mode, *more):
 def throughput():
     """Records a second through a pipe, with four threads calling as fast as they can."""
     target = Target("%s*%d" % (DRIVER, CALLS), threads=4)
-    command = "exec %s --pid %d" % (os.path.join(BIN, "ingero-cuda"), target.pid)
+    command = "exec %s --quiet --pid %d" % (os.path.join(BIN, "ingero-cuda"), target.pid)
     reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     tracer = subprocess.Popen(["sh", "-c", command], stdout=reader.stdin)
     reader.stdin.close()
@@ -129,23 +140,20 @@ def throughput():
     for line in lines:
         if b'"watch"' in line:
             break
-    began = time.monotonic()
-    import threading
     worker = threading.Thread(target=target.run)
+    began = time.monotonic()
     worker.start()
-    records = 0
-    for line in lines:
-        records += b'"' + DRIVER.encode() + b'"' in line
-        if records == 4 * CALLS:
-            break
-        if not worker.is_alive() and tracer.poll() is None and time.monotonic() - began > 120:
-            break
-    took = time.monotonic() - began
-    tracer.send_signal(signal.SIGINT)
-    end = json.loads([line for line in lines][-1])
+    records, took, last = 0, None, line
+    for last in lines:
+        records += b'"op":"%s"' % DRIVER.encode() in last
+        if records == 4 * CALLS and took is None:
+            took = time.monotonic() - began
+            # It may have ended by itself, with its target.
+            if tracer.poll() is None:
+                tracer.send_signal(signal.SIGINT)
     worker.join()
     tracer.wait()
-    return records / took, records, end
+    return records / (took or time.monotonic() - began), json.loads(last)
 
 
 def line(what, ns, pair=None, printing=None, note=""):
@@ -189,10 +197,10 @@ def main():
             print("  %s: %s" % (mode, e))
     for mode, attach, detach in times:
         print("%-8s start to first watch record %6.3f s, Ctrl-C to end %6.3f s" % (mode, attach, detach))
-    rate, records, end = throughput()
+    rate, end = throughput()
     busy = (end["user_ns"] + end["sys_ns"]) / 1e9
     print("pipe: %.0f records/s while 4 threads call; %.0f records for each second of ingero-cuda's CPU; lost %s" % (
-        rate, records / busy if busy else 0, end["lost"]))
+        rate, end["written"] / busy if busy else 0, end["lost"]))
 
 
 if __name__ == "__main__":
