@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 BIN = os.environ.get("BIN", "target/release")
@@ -130,30 +129,22 @@ def by_ingero(op, mode, *more):
 
 
 def throughput():
-    """Records a second through a pipe, with four threads calling as fast as they can."""
+    """Records a second through a pipe to a fast reader, with four threads calling as fast as they can; the `end` record."""
     target = Target("%s*%d" % (DRIVER, CALLS), threads=4)
-    command = "exec %s --quiet --pid %d" % (os.path.join(BIN, "ingero-cuda"), target.pid)
-    reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    tracer = subprocess.Popen(["sh", "-c", command], stdout=reader.stdin)
+    reader = subprocess.Popen(["tail", "-n", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    command = [os.path.join(BIN, "ingero-cuda"), "--pid", str(target.pid)]
+    tracer = subprocess.Popen(command, stdout=reader.stdin, stderr=subprocess.PIPE)
     reader.stdin.close()
-    lines = iter(reader.stdout.readline, b"")
-    for line in lines:
-        if b'"watch"' in line:
-            break
-    worker = threading.Thread(target=target.run)
+    # The first word to people is that it watches the target.
+    tracer.stderr.readline()
     began = time.monotonic()
-    worker.start()
-    records, took, last = 0, None, line
-    for last in lines:
-        records += b'"op":"%s"' % DRIVER.encode() in last
-        if records == 4 * CALLS and took is None:
-            took = time.monotonic() - began
-            # It may have ended by itself, with its target.
-            if tracer.poll() is None:
-                tracer.send_signal(signal.SIGINT)
-    worker.join()
+    target.run()
+    if tracer.poll() is None:
+        tracer.send_signal(signal.SIGINT)
     tracer.wait()
-    return records / (took or time.monotonic() - began), json.loads(last)
+    took = time.monotonic() - began
+    end = json.loads(reader.stdout.read())
+    return end["written"] / took, end
 
 
 def line(what, ns, pair=None, printing=None, note=""):
