@@ -69,7 +69,7 @@ def of_gaps(gaps, wall):
         for p in g.parts:
             for name in p.causes:
                 b.cause(name, p.ns if sure and len(p.causes) == 1 else 0, p.ns)
-                b.blame(name, p.who)
+                b.blame(name, p.blamed(name))
             if len(p.causes) > 1:
                 b.mixed = True
         if not sure:

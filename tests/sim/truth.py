@@ -26,11 +26,15 @@ OWN, OTHER = 0, 1
 class Part:
     """A stretch of the waiting, the causes that may be given for it, and who is behind it."""
 
-    __slots__ = ("ns", "causes", "who", "start")
+    __slots__ = ("ns", "causes", "who", "start", "pid")
 
-    def __init__(self, start, ns, causes, who=None):
+    def __init__(self, start, ns, causes, who=None, pid=None):
         self.start, self.ns, self.causes = start, ns, frozenset(causes)
         self.who = who or {}  # pid -> ns that it may be blamed for
+        self.pid = pid  # of the thread on the path, where `who` is those that kept it from its CPU
+
+    def blamed(self, cause):
+        return self.who if self.pid is None or cause.endswith("cpu_wait") else {self.pid: self.ns}
 
 
 def name(cause, party):
@@ -123,14 +127,12 @@ class Paths:
                 # a new thread's wait for its first CPU may be in no record
                 causes += [name("host_cpu", party), "unexplained"]
             who = self.holders(seg, a, b, th)
-            if seg.born:
-                who[pid] = ns
             if off is not None:
                 # what the record shows: who took the CPU, who had that on which it came back
                 for shown in (off.by if off.state == "R" else None, off.prev):
                     if shown and shown[0]:
                         who[shown[0]] = ns
-            parts.append(Part(a, ns, causes, who))
+            parts.append(Part(a, ns, causes, who, pid))
         elif seg.kind == QUOTA:
             causes = [name("quota", party)]
             off = seg.off
@@ -144,7 +146,7 @@ class Paths:
                     causes += [name("cpu_wait", party)]
             elif shown:
                 causes += [name("cpu_wait", party)]
-            parts.append(Part(a, ns, causes, {pid: ns, **{p[0]: ns for p in shown}}))
+            parts.append(Part(a, ns, causes, {pid: ns, **{p[0]: ns for p in shown}}, pid))
         elif seg.kind == DISK:
             parts.append(Part(a, ns, [name("io_wait", party)], {pid: ns}))
         elif seg.kind == SLEEP:
