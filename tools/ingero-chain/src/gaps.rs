@@ -257,10 +257,11 @@ impl Settlement {
         self.kept.iter()
     }
 
-    /// The gaps among them: stretches of at least `limit_ns`.
-    pub fn gaps(&self, limit_ns: u64) -> GapSum {
+    /// The gaps among them: stretches of at least `limit_ns` that began before `until_ns`. (Those that were
+    /// folded are the oldest of very many, and began before it.)
+    pub fn gaps(&self, limit_ns: u64, until_ns: u64) -> GapSum {
         let mut sum = self.folded.clone();
-        for gap in self.kept.iter().filter(|gap| gap.len_ns >= limit_ns) {
+        for gap in self.kept_gaps(limit_ns).filter(|gap| gap.start_ns < until_ns) {
             sum.add(gap);
             sum.occurrences.push((gap.seq, gap.start_ns));
         }
@@ -354,7 +355,7 @@ mod tests {
             );
             (n, lost) = if len_ns >= 10 * MS { (n + 1, lost + len_ns) } else { (n, lost) };
         }
-        let gaps = settlement.gaps(10 * MS);
+        let gaps = settlement.gaps(10 * MS, u64::MAX);
         assert_eq!((gaps.n, gaps.lost_ns), (n, lost));
         assert!(settlement.kept.len() <= MAX_KEPT);
     }

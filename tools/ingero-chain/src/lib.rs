@@ -37,6 +37,7 @@ pub mod startup;
 pub mod stats;
 pub mod table;
 pub mod text;
+pub mod winddown;
 pub mod words;
 pub mod world;
 

@@ -24,6 +24,8 @@ pub enum Class {
     Free,
     /// Loads code, creates contexts, instantiates graphs: one-time work.
     Load,
+    /// Gives a context or code back: what a program does when it ends.
+    Unload,
     /// Enqueues a collective.
     Collective,
     /// Anything else.
@@ -41,6 +43,10 @@ impl Class {
             Class::Query
         } else if name.contains("Synchronize") || name.ends_with("Sync") {
             Class::Sync
+        } else if name.contains("Unload")
+            || ["CtxRelease", "CtxDestroy", "CtxReset", "DeviceReset"].iter().any(|n| name.contains(n))
+        {
+            Class::Unload
         } else if name.contains("Instantiate") || name.contains("Load") || name == "Init" || name.contains("CtxCreate")
         {
             Class::Load
@@ -76,6 +82,11 @@ impl Class {
         matches!(self, Class::Launch | Class::Copy | Class::SyncCopy | Class::Set | Class::Collective)
     }
 
+    /// Whether such a call is part of the process's work: gives the GPU some, or looks whether it is done.
+    pub fn is_work(self) -> bool {
+        self.enqueues() || matches!(self, Class::Sync | Class::Query)
+    }
+
     /// Whether time spent asleep or spinning in such a call is the GPU at work rather than a fault of the host.
     pub fn waits_for_gpu(self) -> bool {
         matches!(self, Class::Sync | Class::SyncCopy | Class::Free)
@@ -108,6 +119,10 @@ mod tests {
             ("cudaEventQuery", Class::Query),
             ("cudaEventRecord", Class::Other),
             ("cuModuleLoadData", Class::Load),
+            ("cuLibraryUnload", Class::Unload),
+            ("cuDevicePrimaryCtxRelease", Class::Unload),
+            ("cuDevicePrimaryCtxRetain", Class::Other),
+            ("cudaDeviceReset", Class::Unload),
             ("cuInit", Class::Load),
             ("ncclAllReduce", Class::Collective),
             ("ncclCommInitRank", Class::Load),

@@ -157,7 +157,7 @@ impl Path<'_> {
         }
         let (since_ns, until_ns) = self.sources.watched(thread.pid, from_ns, to_ns);
         self.unknown(thread, side, since_ns - from_ns + (to_ns - until_ns));
-        let lost_ns = lost_ns(self.sources.losses, thread.pid, since_ns, until_ns);
+        let lost_ns = doubtful_ns(self.sources.losses, thread.pid, since_ns, until_ns);
         self.bill.add_unexplained(lost_ns);
         let ns = until_ns - since_ns - lost_ns;
         if ns == 0 {
@@ -212,6 +212,19 @@ fn party(thread: Thread) -> Party {
     Party { pid: thread.pid, name: thread.name }
 }
 
+/// How much of a silence over [`from_ns`, `to_ns`] proves nothing because records of process `pid` were lost. One that
+/// is lost ended while records were being lost, and may have begun at any time since the thread was last heard of:
+///
+/// ```text
+///   record ----|            silence             |---- record       from and to
+///                      |lost|
+///              [ doubtful   ][ on a CPU         ]
+/// ```
+pub fn doubtful_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
+    let inside = losses.touching(pid, from_ns, to_ns).filter(|l| l.start_ns < to_ns && l.end_ns > from_ns);
+    inside.map(|l| l.end_ns.min(to_ns) - from_ns).max().unwrap_or(0)
+}
+
 /// How much of [`from_ns`, `to_ns`] lies in intervals in which records of process `pid` were lost.
 pub fn lost_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
     let clip = |l: &crate::evidence::Loss| (l.start_ns.max(from_ns), l.end_ns.min(to_ns));
@@ -223,4 +236,20 @@ pub fn lost_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
         covered_ns = covered_ns.max(end_ns);
     }
     ns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evidence::Loss;
+
+    #[test]
+    fn a_loss_casts_doubt_on_the_silence_before_it() {
+        let mut losses = Losses::default();
+        losses.add(Loss { start_ns: 40, end_ns: 45, pid: Some(7), count: Some(1) });
+        let doubtful = |pid, from_ns, to_ns| doubtful_ns(&losses, pid, from_ns, to_ns);
+        assert_eq!((doubtful(7, 0, 100), doubtful(7, 43, 100), doubtful(7, 0, 42)), (45, 2, 42));
+        assert_eq!((doubtful(7, 45, 100), doubtful(7, 0, 40), doubtful(8, 0, 100)), (0, 0, 0));
+        assert_eq!(lost_ns(&losses, 7, 0, 100), 5);
+    }
 }

@@ -14,6 +14,7 @@ use crate::ops::Class;
 use crate::path::{self, Sources};
 use crate::rates::Rates;
 use crate::startup::Startup;
+use crate::winddown::WindDown;
 use crate::world::{LifeId, World};
 
 /// A call that had not returned when it was last heard of.
@@ -49,6 +50,8 @@ pub struct CudaProcess {
     pub groups: Groups,
     /// Warming up.
     pub startup: Startup,
+    /// Ending.
+    pub wind_down: WindDown,
     /// The union of its calls.
     pub union: Union,
     /// What it has not waited for.
@@ -69,6 +72,8 @@ pub struct CudaProcess {
     pub calls: u64,
     /// Sum of their durations, in nanoseconds.
     pub call_ns: u128,
+    /// The longest call that wasn't cold.
+    longest_ns: u64,
     /// Calls that had not returned when last heard of.
     pub open: Vec<OpenCall>,
     /// It ended, or became another program.
@@ -86,6 +91,7 @@ impl CudaProcess {
             first_call_ns,
             groups: Groups::default(),
             startup: Startup::default(),
+            wind_down: WindDown::default(),
             union: Union::default(),
             drain: Drain::default(),
             rates: Rates::default(),
@@ -96,6 +102,7 @@ impl CudaProcess {
             last_call: None,
             calls: 0,
             call_ns: 0,
+            longest_ns: 0,
             open: Vec::new(),
             over: false,
             early: Vec::new(),
@@ -127,11 +134,13 @@ impl CudaProcess {
             (self.returned_ns, self.last_thread, self.last_call) = (end_ns, thread, Some(key));
         }
         self.drain.add(record, class, start_ns, end_ns);
+        self.wind_down.add(class, end_ns);
         self.rates.add(ending, start_ns, end_ns);
         let first = !self.groups.has(key);
         let key = self.groups.open(key, class, self.pid);
         let waiting = || calls::mostly_waiting(record, dur_ns);
         if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
+            self.longest_ns = self.longest_ns.max(dur_ns);
             self.groups.add(key, record, start_ns, dur_ns, names, samples);
         }
     }
@@ -159,6 +168,16 @@ impl CudaProcess {
                 self.judge(early, from_ns, sources, cuda_losses);
             }
         }
+    }
+
+    /// How long it wound down, as far as its calls tell: from the end of its work to the end of its last call.
+    pub fn wound_down_ns(&self) -> u64 {
+        self.wind_down_ns().map_or(0, |from_ns| self.returned_ns.saturating_sub(from_ns))
+    }
+
+    /// From when on it only wound down: gaps after that are no lost time.
+    pub fn wind_down_ns(&self) -> Option<u64> {
+        self.wind_down.from_ns(self.over)
     }
 
     /// The oldest instant that a gap may still begin at: before it, nothing more is asked.
@@ -192,12 +211,12 @@ impl CudaProcess {
         self.settlements.entry(between.call).or_default().add(gap, limit_ns);
     }
 
-    /// Whether calls that were lost can have made up a good part of a stretch that looks empty: at the
-    /// process's usual rhythm, a quarter of it; always, where it isn't known how many were lost.
+    /// Whether calls that were lost can have made up a good part of a stretch that looks empty, a quarter of it: at
+    /// the process's usual rhythm, one of them as long as any so far. Always, where it isn't known how many were lost.
     fn lost_calls_may_fill(&self, between: &Between, cuda_losses: &Losses) -> bool {
         let mean_ns = (self.call_ns / u128::from(self.calls.max(1))) as u64;
         let rhythm_ns = self.union.usual.median_ns() + mean_ns;
-        let mut fill_ns = 0.0;
+        let (mut fill_ns, mut longest_ns) = (0.0, 0);
         for loss in cuda_losses.touching(self.pid, between.start_ns, between.end_ns) {
             let Some(count) = loss.count else { return true };
             let overlap_ns = between.end_ns.min(loss.end_ns) - between.start_ns.max(loss.start_ns);
@@ -207,8 +226,9 @@ impl CudaProcess {
                 1.0
             };
             fill_ns += count as f64 * part * rhythm_ns as f64;
+            longest_ns = if count > 0 { self.longest_ns } else { longest_ns };
         }
-        fill_ns >= between.len_ns() as f64 / 4.0
+        fill_ns + longest_ns as f64 >= between.len_ns() as f64 / 4.0
     }
 }
 

@@ -245,25 +245,29 @@ impl Machine {
         gaps
     }
 
-    /// What `thread` was doing in one tick, as seen from the process that lost the time.
-    fn at(&self, thread: (u32, u32), away: bool, tick: usize) -> (Option<Cause>, u32) {
+    /// What `thread` was doing in one tick, as seen from the process that lost the time; it ran at tick `to`.
+    fn at(&self, thread: (u32, u32), away: bool, tick: usize, to: usize) -> (Option<Cause>, u32) {
         let (pid, _) = thread;
         let pick = |home: Cause, other: Cause| Some(if away { other } else { home });
+        let task = self.tasks.iter().find(|t| (t.pid, t.tid) == thread);
         let on_cpu = || {
             if self.watched_from.get(&pid).is_none_or(|&from| from > tick) {
                 return if away { (Some(Cause::Wait), pid) } else { (None, 0) };
             }
-            let lost = |l: &Loss| l.pid.is_none_or(|p| p == pid) && l.from <= tick && tick < l.to;
+            // A record that is lost ended in the loss; it may have begun before this tick.
+            let next = task.iter().flat_map(|t| &t.offs).map(|o| o.start).filter(|&s| s > tick).min();
+            let silent_to = next.unwrap_or(to).min(to);
+            let lost = |l: &Loss| l.pid.is_none_or(|p| p == pid) && l.from < silent_to && tick < l.to;
             if self.losses.iter().any(lost) {
                 return (None, 0);
             }
             (pick(Cause::HostCpu, Cause::WorkerCpu), pid)
         };
-        let Some(task) = self.tasks.iter().find(|t| (t.pid, t.tid) == thread) else { return on_cpu() };
+        let Some(task) = task else { return on_cpu() };
         if let Some((born, creator)) = task.born
             && tick < born
         {
-            return self.wait_for(pid, creator, away, tick);
+            return self.wait_for(pid, creator, away, tick, to.min(born));
         }
         let Some(off) = task.offs.iter().find(|o| o.start <= tick && tick < o.end) else { return on_cpu() };
         if off.state == 'R' || tick >= off.wake {
@@ -276,15 +280,15 @@ impl Machine {
         match (off.state, off.waker) {
             ('D', _) => (pick(Cause::IoWait, Cause::WorkerIo), me),
             ('?', _) => (Some(Cause::OffCpu), me),
-            (_, Some(waker)) if !off.irq => self.wait_for(pid, waker, away, tick),
+            (_, Some(waker)) if !off.irq => self.wait_for(pid, waker, away, tick, to.min(off.wake)),
             _ => (Some(Cause::Sleep), me),
         }
     }
 
-    fn wait_for(&self, from_pid: u32, other: (u32, u32), away: bool, tick: usize) -> (Option<Cause>, u32) {
+    fn wait_for(&self, from_pid: u32, other: (u32, u32), away: bool, tick: usize, to: usize) -> (Option<Cause>, u32) {
         match (other.0 == from_pid, away) {
-            (true, _) => self.at(other, away, tick),
-            (false, false) => self.at(other, true, tick),
+            (true, _) => self.at(other, away, tick, to),
+            (false, false) => self.at(other, true, tick, to),
             (false, true) => (Some(Cause::Wait), other.0),
         }
     }
@@ -296,7 +300,7 @@ impl Machine {
             .map(|(from, to, thread)| {
                 let mut bill = BTreeMap::new();
                 for tick in from..to {
-                    *bill.entry(self.at(thread, false, tick)).or_default() += TICK_NS;
+                    *bill.entry(self.at(thread, false, tick, to)).or_default() += TICK_NS;
                 }
                 (ns(from), (to - from) as u64 * TICK_NS, bill)
             })

@@ -66,14 +66,15 @@ impl Engine {
 
     fn gap_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
         let limit_ns = process.union.limit_ns();
+        let until_ns = process.wind_down_ns().unwrap_or(u64::MAX);
         let mut chains = Vec::new();
         for (&call, settlement) in &process.settlements {
-            let gaps = settlement.gaps(limit_ns);
+            let gaps = settlement.gaps(limit_ns, until_ns);
             let lost_share = share(gaps.lost_ns, observed_ns);
             let Some(severity) = Severity::of(lost_share) else { continue };
             let mut chain = self.gap_chain(process, call, &gaps, severity, lost_share);
             if details {
-                let kept = settlement.kept_gaps(limit_ns);
+                let kept = settlement.kept_gaps(limit_ns).filter(|gap| gap.start_ns < until_ns);
                 chain.occurrences = self.occurrences(kept.map(|g| (g.start_ns, g.len_ns, g.seq, g.bill.clone())));
             }
             chains.push(chain);
@@ -378,6 +379,7 @@ impl Engine {
             forgotten_processes: self.forgotten,
             not_judged_ns: self.cuda.values().map(|p| p.not_judged_ns).sum(),
             cold,
+            wind_down_ns: self.cuda.values().map(CudaProcess::wound_down_ns).sum(),
             chains: counts,
             checked: checked(),
             so_far: false,
@@ -419,7 +421,7 @@ fn unique_ids(chains: &mut [Chain]) {
 fn checked() -> Vec<String> {
     vec![
         format!(
-            "gap: no call in flight in the whole process for at least {GAP_FACTOR}x its usual time between calls and {} ms, after its cold start",
+            "gap: no call in flight in the whole process for at least {GAP_FACTOR}x its usual time between calls and {} ms, after its cold start and before it winds down",
             MIN_GAP_NS / 1_000_000
         ),
         format!(

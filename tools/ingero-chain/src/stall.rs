@@ -49,6 +49,10 @@ pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, end
     if process.over || end_ns.saturating_sub(process.returned_ns) < STALL_NS {
         return None;
     }
+    // It has given its context or code back: it has nothing more to do.
+    if process.open.is_empty() && process.wind_down.from_ns(false).is_some() {
+        return None;
+    }
     // The one that hangs longest tells the story; the others may wait for it.
     let open = process.open.iter().filter(|o| o.end_ns > process.returned_ns).min_by_key(|o| o.start_ns);
     let stall = match open {

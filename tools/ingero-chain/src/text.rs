@@ -171,6 +171,13 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
         summary.calls,
         summary.processes
     )?;
+    if summary.wind_down_ns > 0 {
+        writeln!(
+            out,
+            "wind-down: {} from the last work to the last call, counted nowhere",
+            Nanos(summary.wind_down_ns)
+        )?;
+    }
     if summary.cold.calls > 0 {
         writeln!(out, "cold start: {} in {} calls, counted nowhere", Nanos(summary.cold.ns), summary.cold.calls)?;
     }

@@ -1,5 +1,7 @@
 //! The tool as a whole: what it writes in each format, and how it exits.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
