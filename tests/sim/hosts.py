@@ -38,9 +38,11 @@ def watched(world, call):
     end = call.end if call.end is not None else world.end
     if since is None or since > call.start or end > world.sched_end:
         return False
-    near = [(a, b) for s, a, b, _ in world.lost if s == "sched" and a <= end + 10_000_000 and b >= call.start - 10_000_000]
-    if any(a < end and b > call.start for a, b in near):
-        return False
+    near = [(a, b) for s, a, b in world.declared if s == "sched" and a <= end + 10_000_000 and b >= call.start - 10_000_000]
+    over = [b for a, b in near if a < end and b > call.start]
+    if over:
+        # told of within its window, ingero-join must say so; what comes later it cannot wait for
+        return False if min(over) < end + 200_000_000 else None
     return None if near or since == call.start else True
 
 

@@ -16,7 +16,7 @@ class Scenario:
         names = sorted(KINDS)
         self.kind = only or names[self.rng.randrange(len(names))]
         self.notes, self.trains, self.foreign, self.asked = [], [], [], []
-        self.healthy = False
+        self.healthy, self.cut_ends = False, 0
         self.lost, self.start_ns, self.late = [], 0, {}
         self.end_ns = self.rng.randint(900, 2400) * MS
         ncpu = self.rng.choice([2, 3, 4, 8])
@@ -95,7 +95,9 @@ class Scenario:
             self.start_ns = rng.randint(50, 600) * MS
             self.end_ns += self.start_ns
             self.note(trace_starts=self.start_ns)
-        if self.lossy or rng.random() < 0.12:
+        if self.cut_ends:
+            pass  # placed when it is known where they are
+        elif self.lossy or rng.random() < 0.12:
             stream = rng.choice(["cuda", "sched"])
             for _ in range(rng.randint(1, 3)):
                 at = rng.randint(self.start_ns, self.end_ns - 60 * MS)
@@ -150,6 +152,13 @@ class Scenario:
                     if rng.random() < 0.5:
                         world.stateless.add(off)
             self.note(stateless=len(world.stateless))
+        if self.cut_ends:
+            long = [o.end for p in self.trains for th in p.threads for o in th.offs if o.state == "D" and o.end - o.start > 30 * MS]
+            if self.lossy == "cuda":
+                long = [c.end for p in self.trains for c in p.calls if c.end is not None and c.end - c.start > 30 * MS]
+            world.lost = [(self.lossy, end - self.cut_ends, end + self.cut_ends // 2, 1.0) for end in sorted(long)[2:8]]
+            self.lost = world.lost
+            self.note(lost=world.lost)
         self.cuda, self.sched = world.render()
         if self.kind == "healthy":
             self.healthy = True
@@ -190,6 +199,14 @@ def cold_start(s):
     s.note(prelude=n)
     s.end_ns = s.ms(3000, 4500)
     s.train(gap_chance=0.0, prelude=w.messy_start(n))
+
+
+def ending(s):
+    """A healthy process that ends while it is watched."""
+    s.cpus(8)
+    s.healthy = True
+    s.end_ns = s.ms(3000, 4500)
+    s.train(gap_chance=0.0, steps=s.rng.randint(60, 200), winds_down=True, exits=True)
 
 
 def all_sizes(s):
@@ -434,6 +451,17 @@ def hung(s):
     s.train(gap_chance=0.0, hang_at=s.rng.randint(20, 40))
 
 
+def lost_ends(s):
+    """Long intervals whose records were lost at their ends, the only time when anything is written of them."""
+    s.end_ns = s.ms(3000, 4000)
+    s.lossy = s.rng.choice(["cuda", "sched"])
+    if s.lossy == "sched":
+        s.train(w.plain(w.own(w.mix(s.rng, s.ms(150, 400), ["io"]))), gap_chance=0.15)
+    else:
+        s.train(gap_chance=0.0, slow=[("cudaMemcpyAsync", 0.03, "sleep", s.ms(150, 400))])
+    s.cut_ends = 2 * MS
+
+
 def tangled(s):
     s.cpus(s.rng.choice([2, 4, 8]))
     t = Tangle(s.rng, s.rng.randint(2, 7))
@@ -455,6 +483,6 @@ def mixed(s):
 
 
 KINDS = {f.__name__: f for f in (
-    healthy, healthy_fed, gpu_bound, cold_start, all_sizes, big_batches, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
+    healthy, healthy_fed, gpu_bound, cold_start, ending, all_sizes, big_batches, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
     newborn, contended, quota, quota_and_neighbours, slow_launches, slow_copies, slow_gpu, preempted_calls, throttled_calls, late_functions,
-    two_trains, pipeline, two_callers, reused, stalled, hung, mixed, tangled)}
+    two_trains, pipeline, lost_ends, two_callers, reused, stalled, hung, mixed, tangled)}

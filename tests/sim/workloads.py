@@ -41,7 +41,7 @@ class Train:
         self.prelude = None  # what a process does with CUDA before its first step
         self.any_size = False  # copies of all sizes, and copies back at another speed
         self.gap_chance, self.fetch, self.quick_ns = 1.0, None, rng.randint(30, 300) * US
-        self.steps, self.exits, self.hang_at = None, False, None
+        self.steps, self.exits, self.hang_at, self.winds_down = None, False, None, False
         self.nested = rng.random() < 0.1
 
 
@@ -139,6 +139,8 @@ def messy_start(n):
             elif what < 0.6:
                 body = [("run", rng.randint(1, 60) * MS), ("sleep", rng.randint(1, 200) * MS)]
                 yield from call(th, "cudaMalloc", body, True, True, bytes=1 << rng.randint(12, 30))
+            elif what < 0.65:
+                yield from call(th, "cuLibraryLoadData", [("run", rng.randint(1, 30) * MS)], True, True)
             elif what < 0.8:
                 for _ in range(rng.randint(1, 4)):
                     yield from launch(th, cfg, f"0x{rng.randrange(1 << 45, 1 << 46):x}", True)
@@ -148,6 +150,17 @@ def messy_start(n):
             yield ("run", rng.randint(20, 3000) * US)
 
     return prelude
+
+
+def wind_down(th):
+    """What is left when the work is done: frees, unloads, an interpreter's shutdown in between."""
+    rng = th.sim.rng
+    ops = rng.choices(["cudaFree", "cudaStreamDestroy", "cudaEventDestroy", "cuLibraryUnload"], k=rng.randint(0, 6)) + ["cuDevicePrimaryCtxRelease"]
+    for op in ops:
+        if rng.random() < 0.6:
+            yield (rng.choice(["run", "run", "sleep"]), rng.randint(5, 600) * MS)
+        yield from call(th, op, [("run", rng.randint(2, 3000) * US)], True, True)
+        yield ("run", rng.randint(5, 500) * US)
 
 
 def train(cfg, setup=None):
@@ -174,6 +187,8 @@ def train(cfg, setup=None):
             if cfg.hang_at is not None and done == cfg.hang_at:
                 proc.hung = True
                 yield from call(th, "ncclAllReduce", [("run", 3 * US), ("hang", None)], count=1 << 20)
+        if cfg.winds_down:
+            yield from wind_down(th)
         if not cfg.exits:
             yield ("hang", None)
         th.sim.at(th.sim.now, th.sim.kill, proc)

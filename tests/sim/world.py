@@ -28,8 +28,8 @@ class World:
         self.sched_end = end  # when the scheduler tracer stopped
         self.sched_watch, self.cuda_watch, self.why = {}, {}, {}
         self.cpu_hist = [c.hist for c in sim.cpus]
-        self.lost = []  # (stream, start, end, count)
-        self.spans = []  # stretches about which records are missing
+        self.lost = []  # (stream, start, end, share): what ended there is missing with this probability
+        self.spans, self.declared = [], []  # stretches about which records are missing, and what was said of them
         self.stateless = set()  # Off whose record carries no state
         self.straddle = "clip"  # intervals that began before the watch: "clip", "full", "none"
         self.irq_style = "absent"  # how a wake-up from an interrupt is written
@@ -189,7 +189,7 @@ class World:
                 end = c.end if c.end is not None else self.end
                 if c.start < watched or c.start >= self.end:
                     continue
-                src = "nccl" if c.op.startswith("nccl") else "cudart"
+                src = "nccl" if c.op.startswith("nccl") else "cudart" if c.op.startswith("cuda") else "cuda"
                 rec = self.head(src, c.op, c.start, c.th, end - c.start)
                 if c.end is None:
                     rec["open"] = True
@@ -206,18 +206,21 @@ class World:
     # ---- losses
 
     def lose(self, stream, records):
-        """Drop what ended in the lost ranges of this stream, and say so."""
+        """Drop what ended in the lost ranges of this stream, and say so.
+
+        The `lost` record covers the intervals that are missing, from where the earliest of them began: a record is
+        written at its end, and silence before a loss would else look like running.
+        """
         for name, start, end, share in self.lost:
-            if name != stream:
+            if name != stream or (stream == "sched" and end > self.sched_end):
                 continue
             kept, gone = [], []
             for item in records:
                 hit = item[2] not in (None, "sys", "nested") and start <= item[0] <= end and self.rng.random() < share
                 (gone if hit else kept).append(item)
+            start = min([start] + [rec["mono_ns"] - self.base for _, rec, _ in gone])
             self.spans.append((start, end))
-            for _, rec, _ in gone:
-                at = rec["mono_ns"] - self.base
-                self.spans.append((at, at + rec.get("dur_ns", 0)))
+            self.declared.append((stream, start, end))
             records = kept
             note = {**self.head("ingero", "lost", start, None, end - start), "stream": stream, "count": len(gone), "why": "ring_full"}
             records.append((end, note, None))
