@@ -195,12 +195,13 @@ impl Engine {
             Some(why::LATE) => return self.late += count.unwrap_or(1),
             _ => self.lost += count.unwrap_or(1),
         }
-        let loss = Loss { start_ns, end_ns, pid: record.pid, count };
+        let sampled = record.why.as_deref() == Some(why::SAMPLED);
+        let loss = Loss { start_ns, end_ns, pid: record.pid, count, sampled };
         match record.stream.as_deref() {
             Some("sched") => self.sched_losses.add(loss),
             Some("cuda") => self.cuda_losses.add(loss),
             // A tool that stores a part of what it sees says what that was: neither calls nor switches here.
-            _ if record.why.as_deref() == Some(why::SAMPLED) => {}
+            _ if sampled => {}
             // It isn't said whose records they were.
             _ => {
                 self.sched_losses.add(loss);

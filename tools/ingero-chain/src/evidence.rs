@@ -20,6 +20,8 @@ pub struct Loss {
     pub pid: Option<u32>,
     /// How many; `None` = not known.
     pub count: Option<u64>,
+    /// A tool that stores a part of what it sees left them out, here and there, rather than losing all for a while.
+    pub sampled: bool,
 }
 
 impl Loss {
@@ -49,6 +51,7 @@ impl Losses {
                 end_ns: a.end_ns.max(b.end_ns),
                 pid: if a.pid == b.pid { a.pid } else { None },
                 count: a.count.zip(b.count).map(|(a, b)| a + b),
+                sampled: a.sampled && b.sampled,
             });
         }
     }
@@ -243,7 +246,7 @@ mod tests {
     fn too_many_losses_widen_instead_of_vanishing() {
         let mut losses = Losses::default();
         for i in 0..10_000_u64 {
-            losses.add(Loss { start_ns: i * 10, end_ns: i * 10 + 1, pid: Some(1), count: Some(1) });
+            losses.add(Loss { start_ns: i * 10, end_ns: i * 10 + 1, pid: Some(1), count: Some(1), sampled: false });
         }
         assert_eq!(losses.count(1, 0, u64::MAX), 10_000);
         assert_eq!(losses.touching(1, 0, 0).count(), 1);

@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_loss_casts_doubt_on_the_silence_before_it() {
         let mut losses = Losses::default();
-        losses.add(Loss { start_ns: 40, end_ns: 45, pid: Some(7), count: Some(1) });
+        losses.add(Loss { start_ns: 40, end_ns: 45, pid: Some(7), count: Some(1), sampled: false });
         let doubtful = |pid, from_ns, to_ns| doubtful_ns(&losses, pid, from_ns, to_ns);
         assert_eq!((doubtful(7, 0, 100), doubtful(7, 43, 100), doubtful(7, 0, 42)), (45, 2, 42));
         assert_eq!((doubtful(7, 45, 100), doubtful(7, 0, 40), doubtful(8, 0, 100)), (0, 0, 0));

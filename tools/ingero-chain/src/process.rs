@@ -8,7 +8,7 @@ use crate::calls::{self, GroupKey, Groups};
 use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::{Losses, Samples};
-use crate::gaps::{Between, Settled, Settlement, Union};
+use crate::gaps::{Between, MIN_GAP_NS, Settled, Settlement, Union};
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
@@ -72,8 +72,6 @@ pub struct CudaProcess {
     pub calls: u64,
     /// Sum of their durations, in nanoseconds.
     pub call_ns: u128,
-    /// The longest call that wasn't cold.
-    longest_ns: u64,
     /// Calls that had not returned when last heard of.
     pub open: Vec<OpenCall>,
     /// It ended, or became another program.
@@ -102,7 +100,6 @@ impl CudaProcess {
             last_call: None,
             calls: 0,
             call_ns: 0,
-            longest_ns: 0,
             open: Vec::new(),
             over: false,
             early: Vec::new(),
@@ -140,7 +137,6 @@ impl CudaProcess {
         let key = self.groups.open(key, class, self.pid);
         let waiting = || calls::mostly_waiting(record, dur_ns);
         if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
-            self.longest_ns = self.longest_ns.max(dur_ns);
             self.groups.add(key, record, start_ns, dur_ns, names, samples);
         }
     }
@@ -187,13 +183,15 @@ impl CudaProcess {
         [early, self.union.oldest_pending_ns(), open].into_iter().flatten().min()
     }
 
-    fn judge(&mut self, between: Between, from_ns: u64, sources: Sources<'_>, cuda_losses: &Losses) {
+    fn judge(&mut self, mut between: Between, from_ns: u64, sources: Sources<'_>, cuda_losses: &Losses) {
         let limit_ns = self.union.limit_ns();
         if between.start_ns < from_ns || self.calls > 1000 && between.len_ns() < limit_ns / 2 {
             return;
         }
-        if self.lost_calls_may_fill(&between, cuda_losses) {
-            self.not_judged_ns += between.len_ns();
+        let certain_ns = self.certain_from_ns(&between, cuda_losses);
+        self.not_judged_ns += certain_ns - between.start_ns;
+        between.start_ns = certain_ns;
+        if between.len_ns() < MIN_GAP_NS {
             return;
         }
         let (start_ns, end_ns) = (between.start_ns, between.end_ns);
@@ -211,24 +209,29 @@ impl CudaProcess {
         self.settlements.entry(between.call).or_default().add(gap, limit_ns);
     }
 
-    /// Whether calls that were lost can have made up a good part of a stretch that looks empty, a quarter of it: at
-    /// the process's usual rhythm, one of them as long as any so far. Always, where it isn't known how many were lost.
-    fn lost_calls_may_fill(&self, between: &Between, cuda_losses: &Losses) -> bool {
+    /// From when on there were certainly no calls in a stretch that looks empty.
+    ///
+    /// A call that was lost ended while records were being lost and may have begun at any time before, so the
+    /// stretch is doubtful up to the end of the loss. Where records were left out here and there over a long time
+    /// instead, it is doubtful as a whole if that many calls at the process's rhythm can have made up a quarter.
+    fn certain_from_ns(&self, between: &Between, cuda_losses: &Losses) -> u64 {
         let mean_ns = (self.call_ns / u128::from(self.calls.max(1))) as u64;
         let rhythm_ns = self.union.usual.median_ns() + mean_ns;
-        let (mut fill_ns, mut longest_ns) = (0.0, 0);
+        let (mut certain_ns, mut fill_ns) = (between.start_ns, 0.0);
         for loss in cuda_losses.touching(self.pid, between.start_ns, between.end_ns) {
-            let Some(count) = loss.count else { return true };
-            let overlap_ns = between.end_ns.min(loss.end_ns) - between.start_ns.max(loss.start_ns);
-            let part = if loss.end_ns > loss.start_ns {
-                overlap_ns as f64 / (loss.end_ns - loss.start_ns) as f64
-            } else {
-                1.0
-            };
-            fill_ns += count as f64 * part * rhythm_ns as f64;
-            longest_ns = if count > 0 { self.longest_ns } else { longest_ns };
+            let end_ns = between.end_ns.min(loss.end_ns);
+            match loss.count {
+                Some(0) => {}
+                Some(count) if loss.sampled => {
+                    let overlap_ns = end_ns - between.start_ns.max(loss.start_ns);
+                    let part = overlap_ns as f64 / (loss.end_ns - loss.start_ns).max(1) as f64;
+                    fill_ns += count as f64 * part * rhythm_ns as f64;
+                }
+                _ if loss.start_ns < between.end_ns => certain_ns = certain_ns.max(end_ns),
+                _ => {}
+            }
         }
-        fill_ns + longest_ns as f64 >= between.len_ns() as f64 / 4.0
+        if fill_ns >= between.len_ns() as f64 / 4.0 { between.end_ns } else { certain_ns }
     }
 }
 
