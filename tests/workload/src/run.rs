@@ -1,6 +1,8 @@
 //! Starts `stub-app` on a plan and reads what it counted.
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -14,16 +16,19 @@ use crate::stub_dir;
 #[derive(Debug)]
 pub struct App {
     child: Child,
-    counts: PathBuf,
+    counts: File,
 }
 
 impl App {
     /// Starts it; stdin is what its gates read.
     pub fn start(plan: &Plan, stdin: Stdio) -> anyhow::Result<Self> {
         let program = stub_dir().join(if plan.static_runtime { "stub-app-static" } else { "stub-app" });
-        let counts = counts_file();
-        let mut argument = std::ffi::OsString::from("stats=");
-        argument.push(&counts);
+        // A file without a name in shared memory: it goes when the last of both does, however they end.
+        let shared = Path::new("/dev/shm");
+        let directory = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
+        let counts = tempfile::tempfile_in(&directory)
+            .with_context(|| format!("creating the file for the counts in {}", directory.display()))?;
+        let argument = format!("stats=/proc/{}/fd/{}", std::process::id(), counts.as_raw_fd());
         let child = Command::new(&program)
             .args(plan.arguments())
             .arg(argument)
@@ -45,10 +50,7 @@ impl App {
 
     /// What it has counted so far.
     pub fn stats(&self) -> anyhow::Result<Option<Stats>> {
-        match self.counts.exists() {
-            true => Stats::read(&self.counts),
-            false => Ok(None),
-        }
+        Stats::read(&self.counts)
     }
 
     /// Whether it has ended.
@@ -79,15 +81,5 @@ impl Drop for App {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        let _ = std::fs::remove_file(&self.counts);
     }
-}
-
-/// A name of its own in shared memory, where the machine has it.
-fn counts_file() -> PathBuf {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let shared = Path::new("/dev/shm");
-    let directory = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-    directory.join(format!("ingero-workload-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
 }

@@ -2,7 +2,8 @@
 //! machine's own byte order; its sizes are asserted there.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -63,10 +64,11 @@ pub struct Stats {
 
 impl Stats {
     /// Reads the file. `Ok(None)` while `stub-app` has not written its head.
-    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let bytes =
-            std::fs::read(path).with_context(|| format!("reading the workload's counts in {}", path.display()))?;
-        parse(&bytes).with_context(|| format!("the workload's counts in {} are not readable", path.display()))
+    pub fn read(file: &File) -> anyhow::Result<Option<Self>> {
+        let bytes = usize::try_from(file.metadata().context("looking at the workload's counts")?.len())?;
+        let mut all = vec![0; bytes];
+        file.read_exact_at(&mut all, 0).context("reading the workload's counts")?;
+        parse(&all).context("the workload's counts are not readable")
     }
 
     /// All calls of a function by all threads.
