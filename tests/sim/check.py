@@ -102,9 +102,12 @@ class Checker:
         if total != lost:
             self.fail("sum", f"{brief(c)}: causes and unexplained make {total}, lost_ns is {lost}")
         share = c.get("lost_share")
-        if share is None or abs(share - lost / self.wall) > 0.05 * share + 0.002:
-            if not (len(self.world.cuda_watch) > 1 or self.s.start_ns or self.s.kind == "reused"):
-                self.fail("severity", f"{brief(c)}: lost_share {share}, should be {lost / self.wall:.4f}")
+        # of the whole observed time, or of what of it the process lived and was watched
+        lives = [min(p.died or self.world.end, self.world.end) - at for p, at in self.world.cuda_watch.items() if p.pid == c.get("pid")]
+        right = [lost / self.wall] + [lost / ns for ns in lives if ns]
+        if share is None or all(abs(share - r) > 0.05 * r + 0.002 for r in right):
+            self.fail("severity", f"{brief(c)}: lost_share {share}, should be {' or '.join(f'{r:.4f}' for r in right)}")
+            return
         want = "high" if share >= 0.2 else "medium" if share >= 0.05 else "low"
         if c.get("severity") != want and not (c["op"] == "slow_call" and c.get("severity") == "low"):
             self.fail("severity", f"{brief(c)}: {c.get('severity')} at a share of {share}")
