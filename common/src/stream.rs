@@ -133,9 +133,9 @@ impl<W: Write> Stream<W> {
         self.records.write(&record)
     }
 
-    /// Writes the last line and flushes. `seen` must equal what was written plus what was lost.
-    pub fn end(&mut self, seen: u64) -> io::Result<()> {
-        let mono_ns = mono_ns();
+    /// Writes the last line and flushes. `seen` must equal what was written plus what was lost. `mono_ns` is when
+    /// tracing stopped, which is earlier than now: silence after it is no evidence.
+    pub fn end(&mut self, seen: u64, mono_ns: u64) -> io::Result<()> {
         let (user_ns, sys_ns) = cpu_times_ns();
         let record = End {
             src: src::INGERO,
@@ -207,7 +207,7 @@ mod tests {
             .unwrap();
         stream.event(&serde_json::json!({"src": "cuda", "op": "cuInit"})).unwrap();
         stream.lost("ring_full", 3, 10, 25, Some(7)).unwrap();
-        stream.end(4).unwrap();
+        stream.end(4, 30).unwrap();
         let text = String::from_utf8(std::mem::take(stream.out())).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
         assert_eq!(

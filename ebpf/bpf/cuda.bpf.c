@@ -99,6 +99,17 @@ struct {
 	__type(value, __u64);
 } lost_since SEC(".maps");
 
+/*
+ * [0]: when tracing stopped; 0 before that. Probes go one library after the other and entries before returns; from this
+ * instant on no call begins, so that what is left half-probed meanwhile can make no false record and no false loss.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} stop_at SEC(".maps");
+
 struct frame {
 	/* Stack pointer at the entry, where the return address lies (x86-64). */
 	__u64 sp;
@@ -155,6 +166,14 @@ static __always_inline void lost_from(__u64 start_ns)
 
 	if (since && start_ns < *since)
 		*since = start_ns;
+}
+
+static __always_inline __u64 stopped_at(void)
+{
+	__u32 zero = 0;
+	__u64 *at = bpf_map_lookup_elem(&stop_at, &zero);
+
+	return at ? *at : 0;
 }
 
 static __always_inline bool wanted(__u32 tgid)
@@ -251,7 +270,7 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool sessio
 	__u32 tgid = id >> 32;
 	struct counters *c;
 
-	if (!wanted(tgid))
+	if (!wanted(tgid) || stopped_at())
 		return false;
 	struct task_struct *task = bpf_get_current_task_btf();
 	if (spare_seccomp && bpf_core_field_exists(task->seccomp.mode) && BPF_CORE_READ(task, seccomp.mode) != 0)
@@ -324,6 +343,9 @@ static __always_inline struct frame *pop(struct thread_calls *calls, __u64 sp)
 		ADD(c, unmatched);
 		lost_from(top->call.start_ns);
 	}
+	/* A call that began after the stop has no frame either, and is none of ours. */
+	if (stopped_at())
+		return NULL;
 	ADD(c, seen);
 	ADD(c, unmatched);
 	lost_from(bpf_ktime_get_ns());
@@ -362,6 +384,8 @@ static __always_inline int leave(struct pt_regs *ctx)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, 0);
 	if (!calls) {
+		if (stopped_at())
+			return 0;
 		/* Entered before we were there, or without memory for it: without its entry in any case. */
 		struct counters *c = count();
 		ADD(c, seen);
@@ -557,7 +581,7 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
-/* Run once after detaching: what is still open becomes a record up to now. */
+/* Run once after detaching: what is still open becomes a record up to the stop. */
 SEC("iter/task")
 int cuda_open_calls(struct bpf_iter__task *ctx)
 {
@@ -568,12 +592,13 @@ int cuda_open_calls(struct bpf_iter__task *ctx)
 	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, 0);
 	if (!calls)
 		return 0;
-	__u64 now = bpf_ktime_get_ns();
+	__u64 stopped = stopped_at();
+	__u64 now = stopped ? stopped : bpf_ktime_get_ns();
 	for (__u32 i = 0; i < MAX_DEPTH; i++) {
 		if (i >= calls->depth)
 			break;
 		struct frame *frame = &calls->frames[i];
-		frame->call.end_ns = now;
+		frame->call.end_ns = now > frame->call.start_ns ? now : frame->call.start_ns;
 		frame->call.ret = 0;
 		frame->call.out = 0;
 		frame->call.flags = CALL_OPEN;

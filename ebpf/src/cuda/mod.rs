@@ -119,6 +119,7 @@ pub struct Tracer {
     linker_hooks: Vec<UProbeLink>,
     counters: PerCpuArray<MapData, [u64; 5]>,
     lost_since: Array<MapData, u64>,
+    stop_at: Array<MapData, u64>,
 }
 
 impl Tracer {
@@ -161,10 +162,21 @@ impl Tracer {
         let linking = take(&mut ebpf, "linking", HashMap::try_from)?;
         let counters = take(&mut ebpf, "counters", PerCpuArray::try_from)?;
         let lost_since = take(&mut ebpf, "lost_since", Array::try_from)?;
+        let stop_at = take(&mut ebpf, "stop_at", Array::try_from)?;
         load_iterator(kernel, &mut ebpf)?;
         let ring = Ring::take(&mut ebpf, "events")?;
-        let mut tracer =
-            Self { ebpf, attacher, ring, symbols, tgids, linking, linker_hooks: Vec::new(), counters, lost_since };
+        let mut tracer = Self {
+            ebpf,
+            attacher,
+            ring,
+            symbols,
+            tgids,
+            linking,
+            linker_hooks: Vec::new(),
+            counters,
+            lost_since,
+            stop_at,
+        };
         tracer.take_lost_since().map_err(|e| StartError::refused("map lost_since", &e))?;
         Ok(tracer)
     }
@@ -271,6 +283,15 @@ impl Tracer {
     /// Takes the hooks off the dynamic linker.
     pub fn unhook_linker(&mut self) {
         self.linker_hooks.clear();
+    }
+
+    /// Calls that begin at or after `at_ns` (CLOCK_MONOTONIC, now) are none of ours any more: to be said before the
+    /// first probe goes, since they cannot all go at once.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stop(&mut self, at_ns: u64) -> io::Result<()> {
+        self.stop_at.set(0, at_ns, 0).map_err(io::Error::other)
     }
 
     /// Puts a record for each call that has not returned into the ring. To be called once, with everything detached.

@@ -19,7 +19,9 @@ pub mod trace;
 
 use ingero_common::discover::ProcFs;
 use ingero_common::exit::{self, Exit};
+use ingero_common::output::Output;
 use ingero_common::signal::Stop;
+use ingero_ebpf::load::Kernel;
 
 pub use options::Options;
 
@@ -46,8 +48,11 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     } else {
         Processes::asked(&ProcFs::default(), &options.pids)?
     };
+    let kernel = Kernel::check()?;
+    // A FIFO waits here for its reader, and Ctrl-C has its usual effect as long as nothing is probed.
+    let output = Output::open(options.output.as_deref())?;
     let stop = Stop::tracer()?;
-    let mut trace = Trace::new(options, &log, &stop, processes)?;
+    let mut trace = Trace::new(options, &log, &kernel, &stop, processes, output)?;
     trace.start()?;
     let mut command = if options.command.is_empty() {
         None

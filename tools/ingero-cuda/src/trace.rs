@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
 use ingero_common::discover::elf::ElfFile;
-use ingero_common::discover::{FileId, Found, Library, Scanner, ldcache};
+use ingero_common::discover::{FileId, Found, Library, LibraryKind, Scanner, ldcache};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
 use ingero_common::record::write::{self, Text, Watch};
@@ -72,6 +72,8 @@ pub struct Trace<'o> {
     last_pid: u32,
     /// Threads that wait in their dynamic linker for us, and since when.
     waiting: Vec<(u32, u64)>,
+    /// When tracing stopped, CLOCK_MONOTONIC; 0 before.
+    stopped_ns: u64,
 }
 
 /// The `filter` of the `start` record.
@@ -87,12 +89,18 @@ struct Filter<'a> {
 }
 
 impl<'o> Trace<'o> {
-    /// Loads the programs and opens the output; nothing is probed yet.
+    /// Loads the programs; nothing is probed yet.
     ///
     /// # Errors
-    /// What the machine lacks, or what is wrong with the output.
-    pub fn new(options: &'o Options, log: &'o Log, stop: &'o Stop, processes: Processes) -> anyhow::Result<Self> {
-        let kernel = Kernel::check()?;
+    /// What the machine lacks.
+    pub fn new(
+        options: &'o Options,
+        log: &'o Log,
+        kernel: &Kernel,
+        stop: &'o Stop,
+        processes: Processes,
+        output: Output,
+    ) -> anyhow::Result<Self> {
         let spare_filtered = seccomp::return_probes_can_kill(kernel.release());
         let config = Config {
             nested: options.nested,
@@ -103,13 +111,12 @@ impl<'o> Trace<'o> {
             mode: options.probe_mode.mode(),
         };
         let started = Instant::now();
-        let mut tracer = Tracer::new(&kernel, config)?;
+        let mut tracer = Tracer::new(kernel, config)?;
         log.detail(format!("{} probes, loaded in {}", tracer.mode(), Nanos(elapsed_ns(started))));
         for pid in processes.members() {
             tracer.watch_process(pid)?;
         }
         tracer.ring().wake_on(stop.fd()).context("cannot wait for signals")?;
-        let output = Output::open(options.output.as_deref())?;
         Ok(Self {
             options,
             log,
@@ -126,6 +133,7 @@ impl<'o> Trace<'o> {
             early_scan: None,
             last_pid: 0,
             waiting: Vec::new(),
+            stopped_ns: 0,
         })
     }
 
@@ -135,16 +143,17 @@ impl<'o> Trace<'o> {
     /// Those of the output.
     pub fn start(&mut self) -> anyhow::Result<()> {
         let started = Instant::now();
+        let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
         // Each probe of the perf tier is dear, so there only what is in use is probed.
-        if self.tracer.mode() != Mode::Perf {
-            let installed = ldcache::installed();
-            for file in by_file(&installed) {
-                if let Err(NotProbed::Refused(why)) = self.probes.probe(&mut self.tracer, &file) {
-                    self.log.detail(format!("{}: {why}", Printable(&file[0].path)));
-                }
+        let installed = if self.tracer.mode() == Mode::Perf { Vec::new() } else { ldcache::installed() };
+        // All files together, so that the runtimes of all processes are probed before any driver. Where a process may
+        // have to be spared, its files wait until it is looked at.
+        let mapped = scan.appeared.iter().filter(|_| !self.spare_filtered).flat_map(|found| &found.libraries);
+        for file in by_file(installed.iter().chain(mapped)) {
+            if let Err(NotProbed::Refused(why)) = self.probes.probe(&mut self.tracer, &file) {
+                self.log.detail(format!("{}: {why}", Printable(&file[0].path)));
             }
         }
-        let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
         let mut announcements = Vec::new();
         for found in scan.appeared {
             let notes = self.probe(&found);
@@ -404,6 +413,10 @@ impl<'o> Trace<'o> {
     /// Detaches, and takes what has arrived until then. To be called in any case.
     pub fn detach(&mut self) {
         let started = Instant::now();
+        self.stopped_ns = mono_ns();
+        if let Err(error) = self.tracer.stop(self.stopped_ns) {
+            self.log.warn(format!("calls of the next moment may be wrong: cannot tell the kernel to stop: {error}"));
+        }
         self.tracer.unhook_linker();
         self.probes.detach();
         self.log.detail(format!("detached in {}", Nanos(elapsed_ns(started))));
@@ -419,7 +432,7 @@ impl<'o> Trace<'o> {
         while self.drain()? > 0 {}
         let counters = self.losses.look(&mut self.tracer, &mut self.stream)?;
         let (written, lost) = (self.stream.written(), self.stream.lost_total());
-        self.stream.end(counters.seen)?;
+        self.stream.end(counters.seen, self.stopped_ns)?;
         if written + lost != counters.seen {
             self.log
                 .warn(format!("the account does not balance: {} seen, {written} written, {lost} lost", counters.seen));
@@ -444,8 +457,9 @@ fn linkers() -> Vec<(&'static Path, io::Result<u64>)> {
     LINKERS.iter().map(Path::new).filter(|path| path.exists()).map(|path| (path, offset(path))).collect()
 }
 
-/// Libraries by the file they are in.
-fn by_file(libraries: &[Library]) -> Vec<Vec<&Library>> {
+/// Libraries by the file they are in, drivers last: a driver that is probed before the runtime that calls it shows calls as
+/// outermost that are not.
+fn by_file<'l>(libraries: impl IntoIterator<Item = &'l Library>) -> Vec<Vec<&'l Library>> {
     let mut files: Vec<Vec<&Library>> = Vec::new();
     for library in libraries {
         match files.iter_mut().find(|file| file[0].id == library.id) {
@@ -453,6 +467,7 @@ fn by_file(libraries: &[Library]) -> Vec<Vec<&Library>> {
             None => files.push(vec![library]),
         }
     }
+    files.sort_by_key(|file| file.iter().all(|library| library.kind == LibraryKind::Cuda));
     files
 }
 

@@ -187,7 +187,7 @@ impl Capture {
                 self.counted.ring_full
             ));
         }
-        self.stream.end(seen)?;
+        self.stream.end(seen, stop_ns)?;
         Ok(())
     }
 

@@ -33,9 +33,10 @@ const NICE: i32 = -10;
 pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let kernel = Kernel::check()?;
     check_pids(&options.pids)?;
-    let stop = Stop::tracer().context("catching signals")?;
-    // Before anything is attached: a wrong path must cost nothing.
+    // Before anything is attached: a wrong path must cost nothing. A FIFO waits here for its reader, and Ctrl-C has its
+    // usual effect so far.
     let output = Output::open(options.output.as_deref())?;
+    let stop = Stop::tracer().context("catching signals")?;
     let pages = match (options.no_mem, options.raw) {
         (true, _) => Pages::Off,
         (false, true) => Pages::Raw,
