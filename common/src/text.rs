@@ -78,6 +78,12 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// A name from a traced process as a cell of a table: on one line, and never a formula to a spreadsheet.
+pub fn table_cell(text: &str) -> String {
+    let text = Printable(text.as_bytes()).to_string();
+    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
+}
+
 /// Displays nanoseconds in the largest unit that keeps three significant digits: `1.25 ms`, `870 ns`, `12.0 s`.
 pub struct Nanos(pub u64);
 
@@ -127,6 +133,12 @@ mod tests {
     fn hostile_names_stay_on_their_line() {
         let name = b"a\x1b[2Jb\ncaf\xc3\xa9\xff\xe2\x80\xae".as_slice();
         assert_eq!(Printable(name).to_string(), "a\\u{1b}[2Jb\\u{a}caf\u{e9}\\xff\\u{202e}");
+    }
+
+    #[test]
+    fn cells_are_no_formulas() {
+        assert_eq!(table_cell("=HYPERLINK(\"x\")"), "'=HYPERLINK(\"x\")");
+        assert_eq!(table_cell("a\nb"), "a\\u{a}b");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use ingero_common::text::table_cell;
+
 use crate::chain::{Chain, Report};
 
 const HEADER: [&str; 19] = [
@@ -33,7 +35,7 @@ pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     for chain in &report.chains {
         for cause in &chain.causes {
             let who: Vec<String> =
-                cause.who.iter().map(|w| format!("{} ({}) {}", cell(&w.comm), w.pid, w.ns)).collect();
+                cause.who.iter().map(|w| format!("{} ({}) {}", table_cell(&w.comm), w.pid, w.ns)).collect();
             table.write_record(row(chain, cause.cause.name(), cause.ns, &who.join("; ")))?;
         }
         if chain.unexplained_ns > 0 || chain.causes.is_empty() {
@@ -47,13 +49,13 @@ fn row(chain: &Chain, cause: &str, cause_ns: u64, who: &str) -> [String; 19] {
     [
         chain.op.name().to_owned(),
         chain.severity.name().to_owned(),
-        cell(&chain.id),
+        table_cell(&chain.id),
         chain.mono_ns.to_string(),
         chain.dur_ns.to_string(),
         chain.pid.to_string(),
-        cell(&chain.comm),
-        cell(&chain.call),
-        chain.dir.as_deref().map(cell).unwrap_or_default(),
+        table_cell(&chain.comm),
+        table_cell(&chain.call),
+        chain.dir.as_deref().map(table_cell).unwrap_or_default(),
         chain.n.to_string(),
         chain.lost_ns.to_string(),
         chain.lost_share.to_string(),
@@ -63,23 +65,6 @@ fn row(chain: &Chain, cause: &str, cause_ns: u64, who: &str) -> [String; 19] {
         chain.max_ns.to_string(),
         cause.to_owned(),
         cause_ns.to_string(),
-        cell(who),
+        table_cell(who),
     ]
-}
-
-/// A name from a traced process, on one line and never a formula to a spreadsheet.
-fn cell(text: &str) -> String {
-    let text = ingero_common::text::Printable(text.as_bytes()).to_string();
-    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_no_formulas() {
-        assert_eq!(cell("=HYPERLINK(\"x\")"), "'=HYPERLINK(\"x\")");
-        assert_eq!(cell("a\nb"), "a\\u{a}b");
-    }
 }

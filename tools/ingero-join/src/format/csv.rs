@@ -3,7 +3,7 @@
 use std::io;
 
 use ingero_common::record::{Parsed, Record, Who, parse, src};
-use ingero_common::text::Printable;
+use ingero_common::text::{Printable, table_cell};
 use serde::Deserialize;
 
 use crate::format::Writer;
@@ -93,9 +93,8 @@ impl<S: Sink> Csv<S> {
         self.row.push_field(value.map(|v| v.to_string()).unwrap_or_default().as_bytes());
     }
 
-    /// Names come from traced processes: nothing that moves a cursor gets through.
     fn text(&mut self, text: Option<&str>) {
-        self.field(text.map(|text| Printable(text.as_bytes())));
+        self.field(text.map(table_cell));
     }
 
     fn who(&mut self, who: Option<&Who<'_>>) {
