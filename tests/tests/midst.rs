@@ -1,0 +1,25 @@
+//! Tracing begins and ends in the midst of a process's calls: what is half-probed meanwhile makes no record and no loss.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use ingero_tests::{Machine, Output, Workload, cuda, plan};
+use ingero_workload::plan::Plan;
+
+#[test]
+fn what_is_half_probed_is_not_recorded() {
+    let _machine = Machine::take();
+    // Each runtime call makes a driver call; some seconds of them, longer than all the runs of the tracer.
+    let mut workload = Workload::at_its_gate(&Plan { loops: 60_000, ..plan(&["cudaStreamSynchronize,spin=100us"]) });
+    let pid = workload.pid();
+    workload.go();
+    for mode in ["session", "multi"] {
+        let out = Output::of(cuda(pid).args(["--probe-mode", mode, "--duration", "1s"])).exits(0);
+        let records = out.records();
+        records.balance();
+        assert!(records.of("cudart", "cudaStreamSynchronize").count() > 100, "{mode}\n{out}");
+        let alone = records.calls().filter(|r| r["src"] == "cuda").count();
+        assert_eq!(alone, 0, "{mode}: driver calls of runtime calls taken for outermost ones\n{out}");
+        assert_eq!(records.lost_in_all(), 0, "{mode}\n{out}");
+    }
+    workload.finish();
+}
