@@ -127,6 +127,20 @@ impl Parts {
         Self { waiting, asleep, disk, off_unknown, on_cpu, unknown }
     }
 
+    /// What a call had beyond the `usual` parts of its group: `excess_ns` shared out. Where a part that is usual is
+    /// missing, it is somewhere in what isn't on record, of which it is taken off.
+    fn beyond(self, usual: [u64; 6], excess_ns: u64) -> [u64; 6] {
+        let parts = self.array();
+        let mut beyond: [u64; 6] = std::array::from_fn(|i| parts[i].saturating_sub(usual[i]));
+        let mut missing: u64 = (0..6).map(|i| usual[i].saturating_sub(parts[i])).sum();
+        for part in [OFF_UNKNOWN, UNKNOWN] {
+            let off = beyond[part].min(missing);
+            beyond[part] -= off;
+            missing -= off;
+        }
+        apportion(beyond.map(u128::from), excess_ns)
+    }
+
     /// All but the waiting for a CPU.
     fn bill(self) -> Bill {
         let mut bill = Bill::default();
@@ -142,6 +156,10 @@ impl Parts {
         [self.waiting, self.asleep, self.disk, self.off_unknown, self.on_cpu, self.unknown]
     }
 }
+
+/// Places in [`Parts::array`].
+const OFF_UNKNOWN: usize = 3;
+const UNKNOWN: usize = 5;
 
 /// A call that may turn out to be slow.
 #[derive(Clone, Debug)]
@@ -176,10 +194,21 @@ impl Sums {
     }
 }
 
+/// What is usual in a group.
+#[derive(Clone, Copy, Debug)]
+struct Usual {
+    median_ns: u64,
+    parts: [u64; 6],
+}
+
 /// Slow calls summed up.
 #[derive(Clone, Debug, Default)]
 struct SlowSum {
-    sums: Sums,
+    n: u64,
+    /// Those of which everything is on record.
+    watched: Sums,
+    /// What they had beyond the usual, by part.
+    beyond: [u128; 6],
     dur_ns: u128,
     first_ns: u64,
     last_end_ns: u64,
@@ -200,7 +229,8 @@ pub struct Group {
     pub bytes: u64,
     /// Sum of their durations.
     pub total_ns: u128,
-    sums: Sums,
+    /// Over calls of which everything is on record: what is usual.
+    watched: Sums,
     candidates: Vec<Candidate>,
     folded: SlowSum,
     /// Calls without a `host`, or not watched throughout.
@@ -234,7 +264,7 @@ impl Group {
             durations: Sketch::default(),
             bytes: 0,
             total_ns: 0,
-            sums: Sums::default(),
+            watched: Sums::default(),
             candidates: Vec::new(),
             folded: SlowSum::default(),
             unwatched: 0,
@@ -256,7 +286,9 @@ impl Group {
         self.durations.add(dur_ns);
         self.total_ns += u128::from(dur_ns);
         self.bytes = self.bytes.saturating_add(record.bytes.unwrap_or(0));
-        self.sums.add(parts);
+        if parts.unknown == 0 {
+            self.watched.add(parts);
+        }
         if dur_ns <= SLOW_NS {
             return;
         }
@@ -279,10 +311,11 @@ impl Group {
         let limit_ns = self.limit_ns();
         let pid = self.pid;
         for (low, high) in [(limit_ns / 2, limit_ns.saturating_mul(2)), (limit_ns, limit_ns)] {
+            let usual = self.usual(limit_ns);
             let folded = &mut self.folded;
             self.candidates.retain(|c| {
                 if c.dur_ns > high {
-                    folded.add(c, pid, samples);
+                    folded.add(c, &usual, pid, samples);
                 }
                 c.dur_ns > low && c.dur_ns <= high
             });
@@ -292,30 +325,41 @@ impl Group {
         }
     }
 
+    /// What is usual: the median, and the mean parts of the calls that aren't slow.
+    fn usual(&self, limit_ns: u64) -> Usual {
+        let mut slow = self.folded.watched;
+        for call in self.candidates.iter().filter(|c| c.dur_ns > limit_ns && c.parts.unknown == 0) {
+            slow.add(call.parts);
+        }
+        Usual { median_ns: self.durations.median_ns(), parts: self.watched.mean_without(&slow) }
+    }
+
     /// Its slow calls; `None` where there are none or too few calls to say.
     pub fn slow(&self, samples: &Samples) -> Option<Slow> {
         if self.durations.len() < MIN_CALLS {
             return None;
         }
-        let (median_ns, limit_ns) = (self.durations.median_ns(), self.limit_ns());
+        let limit_ns = self.limit_ns();
+        let usual = self.usual(limit_ns);
         let mut sum = self.folded.clone();
         let mut occurrences = Vec::new();
         for candidate in self.candidates.iter().filter(|c| c.dur_ns > limit_ns) {
-            sum.add(candidate, self.pid, samples);
+            sum.add(candidate, &usual, self.pid, samples);
             occurrences.push((candidate.seq, candidate.start_ns));
         }
-        if self.folded.sums.n > 0 {
+        if self.folded.n > 0 {
             occurrences.clear();
         }
-        let n = sum.sums.n;
+        let n = sum.n;
         if n == 0 {
             return None;
         }
-        let lost_ns = sum.dur_ns.saturating_sub(u128::from(median_ns) * u128::from(n));
+        let lost_ns = sum.dur_ns.saturating_sub(u128::from(usual.median_ns) * u128::from(n));
         let lost_ns = u64::try_from(lost_ns).unwrap_or(u64::MAX);
-        let bill = self.bill(&sum, lost_ns);
+        let bill = sum.bill(lost_ns);
+        // Asleep or spinning, or nothing to the contrary on record: the GPU at work.
         let gpu_ns = if self.class.waits_for_gpu() {
-            bill.of(Cause::Blocked) + bill.of(Cause::DriverCpu) + bill.unexplained_ns()
+            bill.of(Cause::Blocked) + bill.of(Cause::DriverCpu) + bill.of(Cause::OffCpu) + bill.unexplained_ns()
         } else {
             0
         };
@@ -324,7 +368,7 @@ impl Group {
             lost_ns,
             first_ns: sum.first_ns,
             last_end_ns: sum.last_end_ns,
-            host_fault_ns: lost_ns - gpu_ns,
+            host_fault_ns: lost_ns.saturating_sub(gpu_ns),
             bill,
             occurrences,
         })
@@ -333,33 +377,30 @@ impl Group {
     /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole bill.
     pub fn slow_calls<'a>(&'a self, samples: &'a Samples) -> impl Iterator<Item = (u64, u64, u64, Bill)> + 'a {
         let limit_ns = self.limit_ns();
-        self.candidates.iter().filter(move |c| c.dur_ns > limit_ns).map(|c| {
+        let usual = self.usual(limit_ns);
+        self.candidates.iter().filter(move |c| c.dur_ns > limit_ns).map(move |c| {
             let mut one = SlowSum::default();
-            one.add(c, self.pid, samples);
+            one.add(c, &usual, self.pid, samples);
             let mut bill = c.parts.bill();
             one.split_waiting(c.parts.waiting, &mut bill);
             (c.start_ns, c.dur_ns, c.seq, bill)
         })
     }
-
-    /// Splits `lost_ns` by what the slow calls had beyond the usual calls of the group.
-    fn bill(&self, slow: &SlowSum, lost_ns: u64) -> Bill {
-        let usual = self.sums.mean_without(&slow.sums);
-        let beyond: [u128; 6] =
-            std::array::from_fn(|i| slow.sums.parts[i].saturating_sub(u128::from(usual[i]) * u128::from(slow.sums.n)));
-        let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(beyond, lost_ns);
-        let mut bill = Parts { waiting, asleep, disk, off_unknown, on_cpu, unknown }.bill();
-        slow.split_waiting(waiting, &mut bill);
-        bill
-    }
 }
 
 impl SlowSum {
-    fn add(&mut self, call: &Candidate, pid: u32, samples: &Samples) {
+    fn add(&mut self, call: &Candidate, usual: &Usual, pid: u32, samples: &Samples) {
         let end_ns = call.start_ns + call.dur_ns;
-        self.first_ns = if self.sums.n == 0 { call.start_ns } else { self.first_ns.min(call.start_ns) };
+        self.first_ns = if self.n == 0 { call.start_ns } else { self.first_ns.min(call.start_ns) };
         self.last_end_ns = self.last_end_ns.max(end_ns);
-        self.sums.add(call.parts);
+        self.n += 1;
+        if call.parts.unknown == 0 {
+            self.watched.add(call.parts);
+        }
+        let beyond = call.parts.beyond(usual.parts, call.dur_ns.saturating_sub(usual.median_ns));
+        for (sum, part) in self.beyond.iter_mut().zip(beyond) {
+            *sum += u128::from(part);
+        }
         self.dur_ns += u128::from(call.dur_ns);
         let mut nobody_ns = call.parts.waiting;
         for &(party, ns) in &call.had_cpu {
@@ -374,6 +415,14 @@ impl SlowSum {
             self.throttled_ns += throttled_ns;
         }
         self.had_cpu.add(Cause::CpuWait, Party::default(), nobody_ns);
+    }
+
+    /// Splits `lost_ns` by what the calls had beyond the usual ones.
+    fn bill(&self, lost_ns: u64) -> Bill {
+        let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(self.beyond, lost_ns);
+        let mut bill = Parts { waiting, asleep, disk, off_unknown, on_cpu, unknown }.bill();
+        self.split_waiting(waiting, &mut bill);
+        bill
     }
 
     /// Puts `waiting_ns` down to those who had the CPU, and to the quota, in proportion.

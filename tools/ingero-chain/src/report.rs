@@ -122,12 +122,9 @@ impl Engine {
         for (call, group) in process.groups.sorted(&self.names) {
             let Some(slow) = group.slow(&self.samples) else { continue };
             let lost_share = share(slow.lost_ns, observed_ns);
+            let Some(severity) = Severity::of(lost_share) else { continue };
             // The GPU at work is worth a remark, never an alarm.
-            let severity = match Severity::of(share(slow.host_fault_ns, observed_ns)) {
-                Some(severity) => severity,
-                None if Severity::of(lost_share).is_some() && group.class().waits_for_gpu() => Severity::Low,
-                None => continue,
-            };
+            let severity = if slow.host_fault_ns * 2 < slow.lost_ns { Severity::Low } else { severity };
             let (first_ns, last_ns) = (slow.first_ns, slow.last_end_ns);
             let lost = self.lost_between(process.pid, first_ns, last_ns);
             let chain = Chain {
