@@ -5,7 +5,6 @@
 //! tool of the suite acts on, borrowed from the line.
 
 mod read;
-mod scan;
 pub mod write;
 
 pub use read::{Parsed, QuotaSample, Record, Str, SysSample, Who, parse};

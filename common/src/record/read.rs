@@ -7,8 +7,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use crate::record::scan::scan;
-
 /// Text that is borrowed from the line unless it holds escapes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
@@ -123,9 +121,6 @@ pub enum Parsed<'a> {
 
 /// Reads one line.
 pub fn parse(line: &[u8]) -> Parsed<'_> {
-    if let Some(record) = scan(line) {
-        return Parsed::Record(record);
-    }
     let text = match std::str::from_utf8(line) {
         Ok(text) => text,
         Err(error) => return Parsed::Bad(format!("not UTF-8 at byte {}", error.valid_up_to() + 1)),

@@ -164,12 +164,13 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
     let found = if summary.so_far { format!("so far {found}") } else { found };
     writeln!(
         out,
-        "{} in {}: {} records, {} calls of {} processes",
+        "{} in {}: {} records, {} calls of {} process{}",
         style.paint(&found, "1"),
         Nanos(summary.dur_ns),
         summary.records,
         summary.calls,
-        summary.processes
+        summary.processes,
+        if summary.processes == 1 { "" } else { "es" }
     )?;
     if summary.wind_down_ns > 0 {
         writeln!(

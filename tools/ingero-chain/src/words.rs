@@ -215,7 +215,10 @@ fn advice(chain: &Chain, machine: &Machine) -> Vec<Advice> {
             all.push(Advice { text, because });
         }
     }
+    // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
+    let own = matches!(chain.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
     if let Some(period) = chain.period
+        && own
         && !all.is_empty()
     {
         let text = format!("look for what {} does every {}", name(chain), Nanos(period.ns));
@@ -260,6 +263,10 @@ fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) ->
         Cause::WorkerIo => (
             "more workers that read ahead, faster storage, or the data in memory".to_owned(),
             format!("the time of {who} in D: {took}"),
+        ),
+        Cause::WorkerCpu if named(chain).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait)) => (
+            "cheaper work for each item: more workers would wait for a CPU too".to_owned(),
+            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
         ),
         Cause::WorkerCpu => (
             "more workers or prefetching if CPUs are free, else cheaper work for each item".to_owned(),

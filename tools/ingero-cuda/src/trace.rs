@@ -438,7 +438,8 @@ impl<'o> Trace<'o> {
                 .warn(format!("the account does not balance: {} seen, {written} written, {lost} lost", counters.seen));
         }
         let processes = self.processes.ever_announced();
-        self.log.note(format!("{written} calls of {processes} processes written, {lost} lost"));
+        let plural = if processes == 1 { "" } else { "es" };
+        self.log.note(format!("{written} calls of {processes} process{plural} written, {lost} lost"));
         Ok(())
     }
 }
