@@ -262,7 +262,7 @@ static __always_inline void keep_arguments(struct frame *frame, const struct sym
 
 /*
  * Opens a call. Returns whether the return of it is of interest: only a session can act on that.
- * `session`: an entry that returns false is not followed by its return, so what is lost is counted here.
+ * `session`: an entry that returns false is not followed by its return.
  */
 static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool session)
 {
@@ -277,12 +277,10 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool sessio
 		return false;
 	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!calls) {
-		if (session) {
-			c = count();
-			ADD(c, seen);
-			ADD(c, map_full);
-			lost_from(bpf_ktime_get_ns());
-		}
+		c = count();
+		ADD(c, seen);
+		ADD(c, map_full);
+		lost_from(bpf_ktime_get_ns());
 		return false;
 	}
 	if (calls->depth > 0) {
@@ -383,16 +381,9 @@ static __always_inline int leave(struct pt_regs *ctx)
 		return 0;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, 0);
-	if (!calls) {
-		if (stopped_at())
-			return 0;
-		/* Entered before we were there, or without memory for it: without its entry in any case. */
-		struct counters *c = count();
-		ADD(c, seen);
-		ADD(c, unmatched);
-		lost_from(now);
+	/* No call of this thread has ever been entered under our eyes: this one began before that, or was lost there. */
+	if (!calls)
 		return 0;
-	}
 	struct frame *frame = pop(calls, return_sp(ctx));
 	if (!frame)
 		return 0;

@@ -201,12 +201,13 @@ impl Probes {
         Self { tracer, attachment: Some(attachment) }
     }
 
-    /// All calls until the ring stays empty.
+    /// All calls until no more come.
     fn calls(&mut self) -> Vec<Seen> {
         let mut calls = Vec::new();
         let mut quiet_since = Instant::now();
         while quiet_since.elapsed() < Duration::from_millis(120) {
-            let count = self.tracer.ring().drain(usize::MAX, |bytes| match parse(bytes) {
+            let before = calls.len();
+            self.tracer.ring().drain(usize::MAX, |bytes| match parse(bytes) {
                 Some(Record::Call(call)) => calls.push(Seen {
                     name: NAMES[call.symbol as usize],
                     pid: call.pid,
@@ -222,7 +223,8 @@ impl Probes {
                 Some(_) => {}
                 None => panic!("not a record: {bytes:?}"),
             });
-            if count > 0 {
+            // Programs that others start are in the ring too.
+            if calls.len() > before {
                 quiet_since = Instant::now();
             }
             self.tracer.ring().wait(Duration::from_millis(20)).unwrap();

@@ -30,8 +30,12 @@ impl Terminal {
             Stdio::from(File::options().read(true).write(true).custom_flags(no_ctty).open(&name).unwrap())
         };
         // setsid makes stdin the controlling terminal of a new session, so bash and what it starts are its foreground.
+        // Ctrl-C works there even if whoever started the tests ignores it, as a shell's background jobs do.
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "bash", "-c", script]).env("TERM", "dumb").env("COLUMNS", "120");
+        command
+            .args(["--ctty", "env", "--default-signal=INT,QUIT", "bash", "-c", script])
+            .env("TERM", "dumb")
+            .env("COLUMNS", "120");
         command.stdin(side()).stdout(side()).stderr(side());
         let child = command.spawn().unwrap_or_else(|e| panic!("setsid (util-linux): {e}"));
         drop(command);
@@ -86,7 +90,10 @@ impl Terminal {
         let patience = Instant::now() + Duration::from_secs(60);
         while self.child.try_wait().unwrap().is_none() {
             if Instant::now() > patience {
-                let _ = self.child.kill();
+                for pid in self.pids("") {
+                    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
                 panic!("the script on the terminal did not end\n{}", self.screen());
             }
             std::thread::sleep(Duration::from_millis(5));

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use ingero_tests::{Machine, Output, Workload, cuda, plan};
+use ingero_tests::{Machine, Output, Workload, cuda, plan, tool};
 use ingero_workload::plan::Plan;
 
 #[test]
 fn what_is_half_probed_is_not_recorded() {
     let _machine = Machine::take();
+    // Built, where need be, before the time runs.
+    let _built = tool("ingero-cuda");
     // Each runtime call makes a driver call; some seconds of them, longer than all the runs of the tracer.
     let mut workload = Workload::at_its_gate(&Plan { loops: 60_000, ..plan(&["cudaStreamSynchronize,spin=100us"]) });
     let pid = workload.pid();

@@ -22,11 +22,11 @@ CAP_PERFMON with leave to look at other users' processes; --list needs neither."
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo ingero-cuda                             every CUDA process, those to come too, until Ctrl-C
-  sudo ingero-cuda -p 4711 -d 30s -o t.ndjson  one process and its children, for 30 seconds, into a file
-  sudo ingero-cuda -- python3 train.py         run a command as yourself, trace it and its children, end with it
+  sudo ingero-cuda                             every CUDA process, those to come too
+  sudo ingero-cuda -p 4711 -d 30s -o t.ndjson  one process and its children, for 30 seconds
+  sudo ingero-cuda -- python3 train.py         run a command as yourself, traced, end with it
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
-  ingero-cuda --list                           what would be probed, in which libraries of which processes
+  ingero-cuda --list                           what would be probed, and where
 
 Exit status: 0 at the end, 2 on an error, or that of COMMAND.";
 

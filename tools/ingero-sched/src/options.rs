@@ -8,14 +8,14 @@ use ingero_common::cli::{self, Common, HasCommon};
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo ingero-sched                                CUDA processes and their descendants, until Ctrl-C
-  sudo ingero-sched -p 4711 -d 60s -o sched.ndjson one process and its descendants, for a minute
-  sudo ingero-sched --all | head                   everything on the machine
+  sudo ingero-sched                       CUDA processes and their descendants, until Ctrl-C
+  sudo ingero-sched -p 4711 -d 60s -o s.ndjson  one process and its descendants, for a minute
+  sudo ingero-sched --all | head          everything on the machine
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
 
-Each line that begins with {\"src\":\"sched\",\"op\":\"sched_switch\" is one time that a watched thread was off the CPU:
-for how long (dur_ns), how much of that it waited for a CPU (runq_ns), in which state it left, who took the CPU, who
-woke it. `--schema` prints the whole contract.";
+Each line with \"src\":\"sched\",\"op\":\"sched_switch\" is one time that a watched thread was off the CPU: for how long \
+(dur_ns), how much of that it waited for a CPU (runq_ns), in which state it left, who took the CPU, who woke it. \
+`--schema` prints the whole contract.";
 
 /// Traces what keeps threads off the CPU: scheduler, memory and system events, one JSON line for each.
 ///
