@@ -6,8 +6,11 @@
 #ifndef INGERO_SCHED_STATE_H
 #define INGERO_SCHED_STATE_H
 
-#include "ring.h"
 #include "sched.h"
+
+#include "loss.h"
+#include "ns_pid.h"
+#include "ring.h"
 
 /* `__state` bits, linux/sched.h. */
 #define TASK_INTERRUPTIBLE 0x0001
@@ -38,21 +41,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 16 * 1024 * 1024);
 } events SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct counters);
-} counters SEC(".maps");
-
-/* [0]: when the earliest interval began that was lost since user space looked last; all ones if none was. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} lost_since SEC(".maps");
 
 /* How many interrupt handlers are running on this CPU, one inside the other. */
 struct {
@@ -128,38 +116,10 @@ static __always_inline struct thread *watched(struct task_struct *task)
 	return bpf_task_storage_get(&threads, task, NULL, 0);
 }
 
-/*
- * Counts one record that there ought to be. Atomic, since an interrupt may count on this CPU in the midst of another
- * program's addition.
- */
-static __always_inline struct counters *seen(void)
-{
-	__u32 zero = 0;
-	struct counters *here = bpf_map_lookup_elem(&counters, &zero);
-
-	if (here)
-		__sync_fetch_and_add(&here->seen, 1);
-	return here;
-}
-
-static __always_inline void lost_from(__u64 from_ns)
-{
-	__u32 zero = 0;
-	__u64 *since = bpf_map_lookup_elem(&lost_since, &zero);
-
-	/* Two CPUs may overwrite each other: both began to lose at that time. */
-	if (since && from_ns < *since)
-		*since = from_ns;
-}
-
 /* A thread that cannot be watched: at least one record that will never be. */
 static __always_inline void lost_thread(void)
 {
-	struct counters *here = seen();
-
-	if (here)
-		__sync_fetch_and_add(&here->map_full, 1);
-	lost_from(bpf_ktime_get_ns());
+	count_lost(map_full, bpf_ktime_get_ns());
 }
 
 static __always_inline void fill_who(struct who *who, struct task_struct *task)
@@ -182,13 +142,11 @@ static __always_inline void fill_head(struct event_head *head, __u32 kind, __u64
 /* Room for an event whose interval begins at `from_ns`, or NULL; either way it has been seen. */
 #define reserve(event, from_ns) \
 	({ \
-		struct counters *here = seen(); \
 		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0); \
-		if (!event) { \
-			if (here) \
-				__sync_fetch_and_add(&here->ring_full, 1); \
-			lost_from(from_ns); \
-		} \
+		if (event) \
+			add_one(counters_here(), seen); \
+		else \
+			count_lost(ring_full, from_ns); \
 		event; \
 	})
 
@@ -207,22 +165,6 @@ static __always_inline void lost_end(struct task_struct *task, __u64 from_ns, __
 		fill_head(e, EVENT_UNMATCHED, from_ns, now, task, 0);
 		submit(e);
 	}
-}
-
-/* The TGID in the innermost PID namespace; 0 where that is the initial one. */
-static __always_inline __u32 ns_pid_of(struct task_struct *task)
-{
-	struct pid *pid = BPF_CORE_READ(task, group_leader, thread_pid);
-	unsigned int level = BPF_CORE_READ(pid, level);
-	__u32 nr = 0;
-
-	/* 32 is the kernel's MAX_PID_NS_LEVEL. */
-	if (level == 0 || level > 32)
-		return 0;
-	bpf_probe_read_kernel(&nr, sizeof(nr),
-			      (void *)pid + bpf_core_field_offset(struct pid, numbers) +
-				      level * bpf_core_type_size(struct upid) + bpf_core_field_offset(struct upid, nr));
-	return nr;
 }
 
 static __always_inline __u32 left_as(unsigned int state)
