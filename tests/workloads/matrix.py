@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Runs the workloads beside this file under both tracers and puts what the chains say beside what the workloads measured.
 
-    matrix.py --bin target/release --out DIR [--only REGEX] [--device cpu]
+    matrix.py --bin target/release --out DIR [--only REGEX]      run them, as root, on a machine with a GPU
+    matrix.py --bin target/release --out DIR --again             judge the streams in DIR once more, anywhere
 
-As root, on a machine with a GPU. For each run, DIR gets NAME.txt (the report), NAME.json (the row) and, with --keep,
-NAME.joined.ndjson.gz; the last thing printed is the table in Markdown.
+For each run, DIR gets NAME.{cuda,sched}.ndjson.gz (what was traced), NAME.txt (the report) and NAME.json (the row); the last
+thing printed is the table in Markdown.
 """
 import argparse
 import gzip
 import json
-import os
 import pathlib
 import re
 import shutil
@@ -19,6 +19,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).parent
+TRACERS = "cuda", "sched"
 
 
 def python(script, *args):
@@ -61,10 +62,8 @@ def last_object(text):
 
 def traced(args, name, command, rivals):
     """Runs one workload under both tracers; its row."""
-    out = pathlib.Path(args.out)
-    streams = [out / f"{name}.{which}.ndjson" for which in ("cuda", "sched")]
-    tracers = [subprocess.Popen([f"{args.bin}/ingero-{which}", "-q", "-o", stream])
-               for which, stream in zip(("cuda", "sched"), streams)]
+    streams = [args.out / f"{name}.{which}.ndjson" for which in TRACERS]
+    tracers = [subprocess.Popen([f"{args.bin}/ingero-{which}", "-q", "-o", stream]) for which, stream in zip(TRACERS, streams)]
     rival = subprocess.Popen(python("stress.py", str(rivals))) if rivals else None
     try:
         time.sleep(1.5)
@@ -78,36 +77,34 @@ def traced(args, name, command, rivals):
             tracer.send_signal(signal.SIGINT)
         codes = [tracer.wait(timeout=60) for tracer in tracers]
     stopped_s = time.monotonic() - stopping
-    joined = out / f"{name}.joined.ndjson"
-    with open(joined, "wb") as f:
-        subprocess.run([f"{args.bin}/ingero-join", *streams], stdout=f, check=False)
-    with open(joined, "rb") as f:
-        text = subprocess.run([f"{args.bin}/ingero-chain", "--format", "text", "--per-process"], stdin=f, capture_output=True,
-                              text=True, check=False).stdout
-    (out / f"{name}.txt").write_text(text)
-    with open(joined, "rb") as f:
-        chains = subprocess.run([f"{args.bin}/ingero-chain", "--format", "ndjson"], stdin=f, capture_output=True, text=True,
-                                check=False).stdout
-    row = row_of(name, last_object(done.stdout), [json.loads(line) for line in chains.splitlines()], streams)
+    row = judged(args, name, last_object(done.stdout), streams)
     row |= {"command_rc": done.returncode, "tracer_rc": codes, "stop_s": round(stopped_s, 2)}
     for stream in streams:
-        stream.unlink()
-    if args.keep and re.search(args.keep, name):
-        with open(joined, "rb") as plain, gzip.open(f"{joined}.gz", "wb") as packed:
+        with open(stream, "rb") as plain, gzip.open(f"{stream}.gz", "wb") as packed:
             shutil.copyfileobj(plain, packed)
-    joined.unlink()
-    (out / f"{name}.json").write_text(json.dumps(row, indent=1) + "\n")
+        stream.unlink()
     return row
 
 
-def row_of(name, truth, chains, streams):
+def judged(args, name, truth, streams):
+    """Joins the streams, writes the report on them, and puts the chains beside the truth."""
+    joined = args.out / f"{name}.joined.ndjson"
+    with open(joined, "wb") as f:
+        subprocess.run([f"{args.bin}/ingero-join", *streams], stdout=f, check=False)
+    chain = [f"{args.bin}/ingero-chain", joined, "--format"]
+    text = subprocess.run([*chain, "text", "--per-process"], capture_output=True, text=True, check=False).stdout
+    (args.out / f"{name}.txt").write_text(text, encoding="utf-8")
+    chains = subprocess.run([*chain, "ndjson"], capture_output=True, text=True, check=False).stdout
+    with open(joined, encoding="utf-8") as f:
+        ingero = [json.loads(line) for line in f if '"src":"ingero"' in line]
+    joined.unlink()
+    return row_of(name, truth, [json.loads(line) for line in chains.splitlines()], ingero)
+
+
+def row_of(name, truth, chains, ingero):
     """What was found beside what was measured."""
-    ends, watches = [], []
-    for stream in streams:
-        with open(stream, encoding="utf-8") as f:
-            lines = [json.loads(line) for line in f if '"src":"ingero"' in line]
-        ends += [r for r in lines if r["op"] == "end"]
-        watches += [r for r in lines if r["op"] == "watch"]
+    ends = [r for r in ingero if r["op"] == "end"]
+    watches = [r for r in ingero if r["op"] == "watch"]
     found = [c for c in chains if c["src"] == "chain" and c["op"] in ("gap", "slow_call", "drop", "stall", "oom")]
     pid = truth.get("pid")
     gaps = [c for c in found if c["op"] == "gap" and pid in (None, c["pid"])]
@@ -142,15 +139,17 @@ def markdown(rows):
         yield "| " + " | ".join([row["name"], *loop, busy, found, seconds(gap_ns) if gap_ns else "", causes, str(lost)]) + " |"
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--keep", help="keep the joined stream of runs whose name matches")
-    args = parser.parse_args()
-    os.makedirs(args.out, exist_ok=True)
-    rows = []
+def again(args):
+    """The rows of an earlier run, its streams judged by the tools as they are now."""
+    for kept in sorted(args.out.glob("*.json")):
+        before = json.loads(kept.read_text(encoding="utf-8"))
+        name = before["name"]
+        row = judged(args, name, before["truth"], [args.out / f"{name}.{which}.ndjson.gz" for which in TRACERS])
+        yield before | row
+
+
+def all_runs(args):
+    """The rows of new runs."""
     for name, command, rivals in runs():
         if not re.search(args.only, name):
             continue
@@ -158,11 +157,24 @@ def main():
             command = [*command, "--profile"]
         began = time.monotonic()
         try:
-            rows.append(traced(args, name, command, rivals))
+            yield traced(args, name, command, rivals)
         except (subprocess.TimeoutExpired, OSError, ValueError, KeyError) as error:
             print(f"matrix: {name}: {error!r}", file=sys.stderr)
-            continue
         print(f"matrix: {name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--again", action="store_true", help="run nothing: judge the streams in DIR once more")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for row in again(args) if args.again else all_runs(args):
+        rows.append(row)
+        (args.out / f"{row['name']}.json").write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
     print("\n".join(markdown(rows)))
 
 
