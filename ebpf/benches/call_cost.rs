@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ingero_common::discover::elf::ElfFile;
-use ingero_ebpf::attach::{Attacher, Mode, Point, ProgramNames};
+use ingero_ebpf::attach::{Attacher, Ends, Mode, Point, ProgramNames};
 use ingero_ebpf::cuda::{Config, SymbolSpec, Tracer};
 use ingero_ebpf::load::Kernel;
 
@@ -26,6 +26,8 @@ const EMPTY_NAMES: ProgramNames = ProgramNames {
     entry: "empty_entry",
     entry_bucket: "empty_entry",
     returns: "empty_return",
+    instant: "empty_entry",
+    instant_bucket: "empty_entry",
     bucket_map: "buckets",
 };
 const RUNS: usize = 5;
@@ -66,7 +68,8 @@ fn main() {
 fn empty_pair(kernel: &Kernel, target: &Target) -> f64 {
     let mut ebpf = kernel.load(EMPTY, |_| ()).unwrap();
     let mut attacher = Attacher::new(kernel, EMPTY, &mut ebpf, EMPTY_NAMES, None).unwrap();
-    let _attachment = attacher.attach(&mut ebpf, &File::open(&target.library).unwrap(), &target.points, None).unwrap();
+    let _attachment =
+        attacher.attach(&mut ebpf, &File::open(&target.library).unwrap(), &target.points, Ends::Both).unwrap();
     target.cost("cost")
 }
 
@@ -141,6 +144,8 @@ impl Traced {
             only_watched: false,
             follow_children: false,
             spare_seccomp: false,
+            entry_only: false,
+            stuck_ns: u64::MAX,
             ring_bytes: 64 << 20,
             mode: Some(mode),
         };
@@ -148,7 +153,7 @@ impl Traced {
         // The commonest need: a few words of registers.
         tracer.describe(0, SymbolSpec { words: 4, ..SymbolSpec::default() }).unwrap();
         let started = Instant::now();
-        let attachment = tracer.attach(&File::open(&target.library).unwrap(), &target.points, None).unwrap();
+        let attachment = tracer.attach(&File::open(&target.library).unwrap(), &target.points, Ends::Both).unwrap();
         let attach_ms = started.elapsed().as_secs_f64() * 1e3;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);

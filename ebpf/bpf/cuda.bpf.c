@@ -8,6 +8,9 @@
  *
  * Without `nested`, only the outermost call of a thread becomes a record. A nested entry then costs an entry alone where
  * the kernel lets the entry decline the return probe (session); elsewhere its return is recognised and ignored.
+ *
+ * Where a return probe could kill the process, only entries are probed, and each makes a record of an instant: nothing tells
+ * then how long a call took, or whether another one is inside it.
  */
 #include "cuda_stack.h"
 
@@ -27,11 +30,37 @@ struct {
 	__type(value, __u32);
 } buckets SEC(".maps");
 
-/*
- * Opens a call. Returns whether the return of it is of interest: only a session can act on that.
- * `session`: an entry that returns false is not followed by its return.
- */
-static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool session)
+/* What follows an entry. */
+enum ending {
+	/* Its return, unless the entry declines it. */
+	RETURN_IF_WANTED,
+	/* Its return. */
+	RETURN,
+	/* Nothing. */
+	NO_RETURN,
+};
+
+/* Whether a thread's calls must not get return probes. */
+static __always_inline bool is_spared(struct task_struct *task)
+{
+	if (entry_only)
+		return true;
+	return spare_seccomp && bpf_core_field_exists(task->seccomp.mode) && BPF_CORE_READ(task, seccomp.mode) != 0;
+}
+
+/* Makes a record of an entry whose return will not be seen. */
+static __always_inline void submit_instant(struct thread_calls *calls, struct frame *frame, struct task_struct *task,
+					   __u32 depth)
+{
+	frame->call.end_ns = frame->call.start_ns;
+	frame->call.ret = 0;
+	frame->call.out = 0;
+	frame->call.flags = CALL_INSTANT;
+	submit(calls, frame, task, depth);
+}
+
+/* Opens a call, or makes a record of its entry alone. Returns whether its return is of interest. */
+static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, enum ending ending)
 {
 	__u64 id = bpf_get_current_pid_tgid();
 	__u32 tgid = id >> 32;
@@ -39,8 +68,8 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool sessio
 	if (!wanted(tgid) || stopped_at())
 		return false;
 	struct task_struct *task = bpf_get_current_task_btf();
-	if (spare_seccomp && bpf_core_field_exists(task->seccomp.mode) && BPF_CORE_READ(task, seccomp.mode) != 0)
-		return false;
+	if (ending == RETURN_IF_WANTED && is_spared(task))
+		ending = NO_RETURN;
 	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!calls) {
 		count_lost(map_full, bpf_ktime_get_ns());
@@ -54,7 +83,7 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool sessio
 	__u32 depth = calls->depth;
 	if (depth >= MAX_DEPTH) {
 		count_lost(too_deep, bpf_ktime_get_ns());
-		if (!session)
+		if (ending == RETURN)
 			calls->too_deep++;
 		return false;
 	}
@@ -62,16 +91,25 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, bool sessio
 	if (!spec)
 		return false;
 	struct frame *frame = &calls->frames[depth & (MAX_DEPTH - 1)];
+	step(calls);
 	frame->sp = entry_sp(ctx);
 	frame->call.symbol = symbol;
 	frame->call.pid = tgid;
 	frame->call.tid = (__u32)id;
 	keep_arguments(frame, spec, ctx);
+	if (ending == NO_RETURN) {
+		frame->call.start_ns = bpf_ktime_get_ns();
+		step(calls);
+		submit_instant(calls, frame, task, depth);
+		return false;
+	}
 	calls->depth = depth + 1;
 	frame->call.start_ns = bpf_ktime_get_ns();
+	step(calls);
 	return true;
 }
 
+/* The call returns. */
 static __always_inline int leave(struct pt_regs *ctx)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -115,27 +153,46 @@ int cuda_session(struct pt_regs *ctx)
 {
 	if (instruction_pointer(ctx) != bpf_get_func_ip(ctx))
 		return leave(ctx);
-	return enter(ctx, bpf_get_attach_cookie(ctx), true) ? 0 : 1;
+	return enter(ctx, bpf_get_attach_cookie(ctx), RETURN_IF_WANTED) ? 0 : 1;
 }
 
 /* Multi-uprobe and perf events: the cookie is the symbol. */
 SEC("uprobe")
 int cuda_entry(struct pt_regs *ctx)
 {
-	enter(ctx, bpf_get_attach_cookie(ctx), false);
+	enter(ctx, bpf_get_attach_cookie(ctx), RETURN);
+	return 0;
+}
+
+/* The same where no return probes are set. */
+SEC("uprobe")
+int cuda_instant(struct pt_regs *ctx)
+{
+	enter(ctx, bpf_get_attach_cookie(ctx), NO_RETURN);
 	return 0;
 }
 
 /* Trace events with many probes each: the cookie is the event's bucket, in which offsets within a page are unique. */
-SEC("uprobe")
-int cuda_entry_bucket(struct pt_regs *ctx)
+static __always_inline int enter_in_bucket(struct pt_regs *ctx, enum ending ending)
 {
 	__u64 key = bpf_get_attach_cookie(ctx) << 12 | (instruction_pointer(ctx) & 0xfff);
 	__u32 *symbol = bpf_map_lookup_elem(&buckets, &key);
 
 	if (symbol)
-		enter(ctx, *symbol, false);
+		enter(ctx, *symbol, ending);
 	return 0;
+}
+
+SEC("uprobe")
+int cuda_entry_bucket(struct pt_regs *ctx)
+{
+	return enter_in_bucket(ctx, RETURN);
+}
+
+SEC("uprobe")
+int cuda_instant_bucket(struct pt_regs *ctx)
+{
+	return enter_in_bucket(ctx, NO_RETURN);
 }
 
 SEC("uretprobe")

@@ -34,8 +34,12 @@ enum record_kind {
 enum call_flags {
 	/* `out` was read. */
 	CALL_OUT = 1,
-	/* The call had not returned when tracing stopped; `ret` and `out` say nothing. */
+	/* The call has not returned by `end_ns`; `ret` and `out` say nothing. */
 	CALL_OPEN = 2,
+	/* With CALL_OPEN: it goes on, and its own record is still to come. */
+	CALL_STUCK = 4,
+	/* Its return is not probed: `start_ns` is all that is known of its time. */
+	CALL_INSTANT = 8,
 };
 
 /* How one symbol is read, filled in from its signature by user space. */

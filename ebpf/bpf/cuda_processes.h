@@ -5,6 +5,7 @@
 #ifndef INGERO_CUDA_PROCESSES_H
 #define INGERO_CUDA_PROCESSES_H
 
+#include "cuda_open.h"
 #include "cuda_state.h"
 
 #include <bpf/bpf_tracing.h>
@@ -27,6 +28,7 @@ int BPF_PROG(cuda_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(cuda_exec, struct task_struct *task)
 {
+	end_calls(task);
 	tell(RECORD_EXEC, task->tgid, 0, bpf_ktime_get_ns());
 	return 0;
 }
@@ -36,6 +38,7 @@ int BPF_PROG(cuda_exit, struct task_struct *task)
 {
 	__u32 tgid = task->tgid;
 
+	end_calls(task);
 	/* The kernel has counted this thread out of the process already. */
 	if (task->signal->live.counter != 0 || !bpf_map_lookup_elem(&tgids, &tgid))
 		return 0;

@@ -71,6 +71,22 @@ static __always_inline void drop_left_frames(struct thread_calls *calls, const s
 	calls->too_deep = 0;
 }
 
+/*
+ * A step of `changes`, which other CPUs see after all stores before it and before all stores behind it: on x86-64 stores are
+ * seen in their order, elsewhere an atomic addition whose result is used is a barrier.
+ */
+static __always_inline void step(struct thread_calls *calls)
+{
+	barrier();
+#if defined(__TARGET_ARCH_x86)
+	*(volatile __u32 *)&calls->changes = calls->changes + 1;
+#else
+	volatile __u32 before = __sync_fetch_and_add(&calls->changes, 1);
+	(void)before;
+#endif
+	barrier();
+}
+
 /* Finds the frame of the call that returns with stack pointer `sp`, and pops it. */
 static __always_inline struct frame *pop(struct thread_calls *calls, __u64 sp)
 {

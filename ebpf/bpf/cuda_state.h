@@ -16,7 +16,8 @@ volatile const bool nested = false;
 volatile const bool filter_tgids = false;
 /* Whether children of processes in `tgids` are added to it. */
 volatile const bool follow_children = false;
-/* Whether processes under seccomp get no return probe: on some kernels it could kill them. */
+/* Sessions: whether no call gets a return probe, and whether none does in processes under seccomp, which it could kill. */
+volatile const bool entry_only = false;
 volatile const bool spare_seccomp = false;
 
 struct {
@@ -65,6 +66,11 @@ struct thread_calls {
 	/* The process as its own PID namespace numbers it, once that has been looked up. */
 	__u32 ns_pid;
 	__u32 ns_pid_known;
+	/* Odd while a frame is being filled in; see cuda_open.h. */
+	__u32 changes;
+	__u32 reserved;
+	/* Start of the call that was told of as stuck last. */
+	__u64 told_ns;
 	struct frame frames[MAX_DEPTH];
 };
 

@@ -147,8 +147,7 @@ pub(crate) fn load_program(
 
 /// Attaches `program` at `offsets` of the file at `path`, each with its cookie; closing the result detaches.
 ///
-/// `returns`: at the returns of the functions rather than their entries (not for sessions). `pid`: in one process only;
-/// `None` in all.
+/// `returns`: at the returns of the functions rather than their entries (not for sessions).
 ///
 /// # Errors
 /// `EINVAL` where the kernel does not know this kind of link, else what it has against the path or an offset.
@@ -159,7 +158,6 @@ pub(crate) fn link_uprobes(
     offsets: &[u64],
     cookies: &[u64],
     returns: bool,
-    pid: Option<u32>,
 ) -> io::Result<OwnedFd> {
     if offsets.len() != cookies.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -172,7 +170,6 @@ pub(crate) fn link_uprobes(
         cookies: address(cookies),
         cnt: u32::try_from(offsets.len()).map_err(io::Error::other)?,
         multi_flags: if returns { UPROBE_MULTI_RETURN } else { 0 },
-        pid: pid.unwrap_or(0),
         ..LinkUprobeAttr::default()
     };
     bpf_fd(BPF_LINK_CREATE, &attr)

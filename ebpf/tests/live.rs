@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use ingero_ebpf::attach::{Attachment, Mode, Point};
-use ingero_ebpf::cuda::record::{Record, parse};
+use ingero_ebpf::attach::{Attachment, Ends, Mode, Point};
+use ingero_ebpf::cuda::record::{End, Record, parse};
 use ingero_ebpf::cuda::{Config, Counters, Input, Output, SymbolSpec, Tracer};
 use ingero_ebpf::load::Kernel;
 
@@ -141,6 +141,7 @@ struct Seen {
     pid: u32,
     tid: u32,
     depth: u8,
+    end: End,
     ret: Option<i32>,
     out: Option<u64>,
     words: Vec<u64>,
@@ -159,12 +160,18 @@ const CONFIG: Config = Config {
     only_watched: true,
     follow_children: true,
     spare_seccomp: false,
+    entry_only: false,
+    stuck_ns: u64::MAX,
     ring_bytes: 1 << 20,
     mode: None,
 };
 
 impl Probes {
     fn attach(config: Config) -> Self {
+        Self::attach_ends(config, Ends::Both)
+    }
+
+    fn attach_ends(config: Config, ends: Ends) -> Self {
         let kernel = Kernel::check().unwrap();
         let mut tracer = Tracer::new(&kernel, config).unwrap();
         if let Some(mode) = config.mode {
@@ -195,7 +202,7 @@ impl Probes {
                 essential: matches!(name, "f7" | "f0" | "outer"),
             });
         }
-        let attachment = tracer.attach(&file, &points, None).unwrap();
+        let attachment = tracer.attach(&file, &points, ends).unwrap();
         let expected = if tracer.mode() == Mode::Perf { 3 } else { NAMES.len() };
         assert_eq!(attachment.points(), expected);
         Self { tracer, attachment: Some(attachment) }
@@ -213,6 +220,7 @@ impl Probes {
                     pid: call.pid,
                     tid: call.tid,
                     depth: call.depth,
+                    end: call.end,
                     ret: call.ret,
                     out: call.out,
                     words: (0..).map_while(|i| call.word(i)).collect(),
@@ -432,6 +440,55 @@ fn session_odd_ends() {
 fn multi_odd_ends() {
     if root() {
         odd_ends(Mode::Multi);
+    }
+}
+
+/// Entries alone: each is an instant with its arguments, and nothing is unmatched.
+fn entries_only(mode: Mode) {
+    // In a session the program declines every return, elsewhere no return is probed.
+    let mut probes = Probes::attach_ends(Config { mode: Some(mode), entry_only: true, ..CONFIG }, Ends::Entries);
+    for arguments in [&["arguments"][..], &["nested", "7"]] {
+        let mut target = Target::start(arguments);
+        probes.tracer.watch_process(target.pid()).unwrap();
+        target.go();
+    }
+    let calls = probes.calls();
+    assert!(calls.iter().all(|call| call.end == End::Unknown && call.ret.is_none() && call.start_ns == call.end_ns));
+    assert_eq!((calls[0].name, &calls[0].words[..]), ("f0", &[u64::MAX, 5][..]));
+    let expected = if mode == Mode::Perf {
+        vec![("f0", 8), ("outer", 7)]
+    } else {
+        vec![("eight", 1), ("f0", 8), ("f1", 7), ("f19", 1), ("in_out", 2), ("outer", 7)]
+    };
+    assert_eq!(by_name(&calls).into_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(probes.counters(), Counters { seen: calls.len() as u64, ..Counters::default() });
+}
+
+#[test]
+fn session_entries_only() {
+    if root() {
+        entries_only(Mode::Session);
+    }
+}
+
+#[test]
+fn multi_entries_only() {
+    if root() {
+        entries_only(Mode::Multi);
+    }
+}
+
+#[test]
+fn tracefs_entries_only() {
+    if root() && with_tracefs("tracefs_entries_only") {
+        entries_only(Mode::Tracefs);
+    }
+}
+
+#[test]
+fn perf_entries_only() {
+    if root() {
+        entries_only(Mode::Perf);
     }
 }
 

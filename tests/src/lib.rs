@@ -25,5 +25,5 @@ pub use binaries::{bin, bin_dir, repository};
 pub use machine::{Machine, in_mounts, without_root};
 pub use process::{Background, Output, tool};
 pub use records::Records;
-pub use tracing::{Tracers, cuda, report, sched, watching};
+pub use tracing::{Tracers, cuda, in_tier, report, sched, watching};
 pub use workload::{Workload, plan};

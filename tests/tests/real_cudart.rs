@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ingero_tests::{Background, Machine, cuda, in_mounts, watching, wheels};
+use ingero_tests::{Background, Machine, cuda, in_tier, watching, wheels};
 
 /// Opens the library, waits for a line, calls, prints what each call returned.
 const PROGRAM: &str = "
@@ -26,11 +26,7 @@ fn a_hundred_allocations(library: &Path, mode: &str) {
     let mut said = BufReader::new(python.stdout.take().unwrap()).lines();
     assert_eq!(said.next().unwrap().unwrap(), "ready");
 
-    let mut command = cuda(pid);
-    command.args(["--probe-mode", mode]);
-    // tracefs where the tracer looks for it, and nobody else's concern.
-    let mut command = in_mounts("mount -t tracefs none /sys/kernel/tracing", &command);
-    let mut tracer = Background::start(&mut command);
+    let mut tracer = Background::start(&mut in_tier(mode, &mut cuda(pid)));
     tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
     python.stdin.take().unwrap().write_all(b"\n").unwrap();
     let returned: Vec<i64> = said.next().unwrap().unwrap().split(' ').map(|n| n.parse().unwrap()).collect();

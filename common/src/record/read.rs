@@ -48,6 +48,8 @@ pub struct Record<'a> {
     #[serde(borrow)]
     pub comm: Str<'a>,
     pub open: bool,
+    /// A call told of while it hangs: its own record follows.
+    pub stuck: bool,
     pub late: bool,
 
     // Calls.

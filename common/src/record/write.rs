@@ -137,6 +137,9 @@ pub struct Watch<'a> {
     /// For the cuda stream: `cudart`, `cuda`, `nccl`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<&'a str>,
+    /// For the cuda stream: `Some(false)` where only the entries of calls are probed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returns: Option<bool>,
     /// What keeps this watch from being complete, in words; absent when nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'a str>,
@@ -186,17 +189,20 @@ pub struct Call<'a> {
     pub op: &'a str,
     pub mono_ns: u64,
     pub ts: Ts,
-    pub dur_ns: u64,
+    /// Absent where its return is not probed: then the record is one of its entry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dur_ns: Option<u64>,
     pub pid: u32,
     pub tid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ns_pid: Option<u32>,
     pub comm: Text<'a>,
-    /// What it returned; absent while it has not.
+    /// What it returned; absent while it has not, or where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ret: Option<i32>,
-    /// 0 = outermost traced call of the thread.
-    pub depth: u32,
+    /// 0 = outermost traced call of the thread; absent where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
     /// The exported symbol where it differs from `op`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sym: Option<&'a str>,
@@ -223,6 +229,9 @@ pub struct Call<'a> {
     /// Still going on at the end of the interval: the tracer stopped, or tells of a hanging call.
     #[serde(skip_serializing_if = "is_false")]
     pub open: bool,
+    /// Told of while it hangs: another record of the same call follows.
+    #[serde(skip_serializing_if = "is_false")]
+    pub stuck: bool,
 }
 
 /// A thread as part of another record.

@@ -90,8 +90,21 @@ pub struct ProgramNames {
     pub entry_bucket: &'static str,
     /// Returns.
     pub returns: &'static str,
+    /// Entries without returns ([`Ends::Entries`]); the attach cookie is the symbol.
+    pub instant: &'static str,
+    /// The same in the tracefs tier, see `entry_bucket`.
+    pub instant_bucket: &'static str,
     /// The map that `entry_bucket` looks into.
     pub bucket_map: &'static str,
+}
+
+/// Which ends of its functions are probed in one library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
+    /// Entries and returns. In [`Mode::Session`] the program decides for each call.
+    Both,
+    /// Entries alone: no process that maps the library meets a return probe.
+    Entries,
 }
 
 /// One function to probe.
@@ -195,11 +208,11 @@ impl Attacher {
         }
     }
 
-    /// Probes `points` of the ELF file `library`, in all processes that map it now or later, or in `pid` alone.
+    /// Probes `points` of the ELF file `library`, in all processes that map it now or later.
     ///
     /// `library` is read by the kernel through its descriptor, so it may be open on a deleted file or one of another mount
-    /// namespace. Points with the same offset are one probe, the first's. `pid` is a help to the kernel, and heeded where
-    /// it means all threads of the process (session); the programs filter in any case. `ebpf` is the one given at the start.
+    /// namespace. Points with the same offset are one probe, the first's. `ebpf` is the one given at the start.
+    /// [`Mode::Session`] does not heed `ends`: its program is told by its own settings.
     ///
     /// # Errors
     /// The kernel's words on this library; nothing of it stays attached then.
@@ -208,17 +221,17 @@ impl Attacher {
         ebpf: &mut Ebpf,
         library: &File,
         points: &[Point],
-        pid: Option<u32>,
+        ends: Ends,
     ) -> Result<Attachment, AttachError> {
         let mode = self.mode();
         let points = distinct(points);
         // Every tier takes a path. This one leads to the very file, whatever becomes of its name.
         let path = format!("/proc/self/fd/{}", library.as_raw_fd());
         let result = match &mut self.tier {
-            Tier::Session(tier) => tier.attach(&path, &points, pid).map(|links| (points.len(), Links::Fds(links))),
-            Tier::Multi(tier) => tier.attach(&path, &points).map(|links| (points.len(), Links::Fds(links))),
-            Tier::Tracefs(tier) => tier.attach(&path, &points).map(|group| (points.len(), Links::Tracefs(group))),
-            Tier::Perf(tier) => tier.attach(ebpf, &path, &points).map(|(n, links)| (n, Links::Perf(links))),
+            Tier::Session(tier) => tier.attach(&path, &points).map(|links| (points.len(), Links::Fds(links))),
+            Tier::Multi(tier) => tier.attach(&path, &points, ends).map(|links| (points.len(), Links::Fds(links))),
+            Tier::Tracefs(tier) => tier.attach(&path, &points, ends).map(|group| (points.len(), Links::Tracefs(group))),
+            Tier::Perf(tier) => tier.attach(ebpf, &path, &points, ends).map(|(n, links)| (n, Links::Perf(links))),
         };
         result
             .map(|(points, links)| Attachment { points, _links: links })

@@ -9,7 +9,7 @@ use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{Program, UProbe};
 
-use super::{Point, ProgramNames, Unfit, load_uprobe};
+use super::{Ends, Point, ProgramNames, Unfit, load_uprobe};
 
 /// Functions probed in one library; detaching them takes some seconds.
 pub(super) const MAX_POINTS: usize = 16;
@@ -24,16 +24,27 @@ impl Perf {
     pub(super) fn load(ebpf: &mut Ebpf, names: ProgramNames) -> Result<Self, Unfit> {
         load_uprobe(ebpf, names.entry)?;
         load_uprobe(ebpf, names.returns)?;
+        load_uprobe(ebpf, names.instant)?;
         Ok(Self { names })
     }
 
     /// Probes the essential ones among `points`; returns how many those were.
     /// In all processes: a perf event of one process follows one thread of it, so the programs' own filter has to do.
-    pub(super) fn attach(&self, ebpf: &mut Ebpf, path: &str, points: &[Point]) -> io::Result<(usize, Vec<UProbeLink>)> {
+    pub(super) fn attach(
+        &self,
+        ebpf: &mut Ebpf,
+        path: &str,
+        points: &[Point],
+        ends: Ends,
+    ) -> io::Result<(usize, Vec<UProbeLink>)> {
         let essential: Vec<&Point> = points.iter().filter(|point| point.essential).take(MAX_POINTS).collect();
         let mut links = Vec::with_capacity(2 * essential.len());
         // Returns first, see multi.rs.
-        for name in [self.names.returns, self.names.entry] {
+        let programs = match ends {
+            Ends::Both => &[self.names.returns, self.names.entry][..],
+            Ends::Entries => &[self.names.instant],
+        };
+        for name in programs {
             let program = match ebpf.program_mut(name) {
                 Some(Program::UProbe(program)) => program,
                 _ => return Err(io::ErrorKind::NotFound.into()),

@@ -18,16 +18,16 @@ impl Session {
     pub(super) fn load(programs: &Programs, names: ProgramNames) -> Result<Self, Unfit> {
         let program = programs.load(names.session, AttachType::UprobeSession).map_err(Unfit::Fatal)?;
         try_link(|path, offsets, cookies| {
-            link_uprobes(program.as_fd(), AttachType::UprobeSession, path, offsets, cookies, false, None)
+            link_uprobes(program.as_fd(), AttachType::UprobeSession, path, offsets, cookies, false)
         })?;
         Ok(Self { program })
     }
 
-    pub(super) fn attach(&self, path: &str, points: &[Point], pid: Option<u32>) -> io::Result<Vec<OwnedFd>> {
+    pub(super) fn attach(&self, path: &str, points: &[Point]) -> io::Result<Vec<OwnedFd>> {
         let path = c_path(path)?;
         let offsets: Vec<u64> = points.iter().map(|point| point.offset).collect();
         let cookies: Vec<u64> = points.iter().map(|point| point.symbol.into()).collect();
         let program = self.program.as_fd();
-        Ok(vec![link_uprobes(program, AttachType::UprobeSession, &path, &offsets, &cookies, false, pid)?])
+        Ok(vec![link_uprobes(program, AttachType::UprobeSession, &path, &offsets, &cookies, false)?])
     }
 }

@@ -30,7 +30,7 @@ use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
 use aya::programs::ProgramFd;
 
-use super::{Point, ProgramNames, Unfit, load_uprobe, take_buckets};
+use super::{Ends, Point, ProgramNames, Unfit, load_uprobe, take_buckets};
 use crate::load::StartError;
 use crate::sys::{link_perf_event, open_trace_event};
 
@@ -49,6 +49,7 @@ pub(super) struct Tracefs {
     root: PathBuf,
     entry: ProgramFd,
     returns: ProgramFd,
+    instant: ProgramFd,
     symbols: HashMap<MapData, u64, u32>,
     /// Buckets are numbered over all libraries, because the cookie is all that the program sees of them.
     next_bucket: u64,
@@ -67,11 +68,12 @@ impl Tracefs {
             fd.map_err(|e| Unfit::Fatal(StartError::refused(format!("program {name}"), &e)))
         };
         let (entry, returns) = (load(names.entry_bucket)?, load(names.returns)?);
+        let instant = load(names.instant_bucket)?;
         let symbols = take_buckets(ebpf, names.bucket_map)?;
-        Ok(Self { root, entry, returns, symbols, next_bucket: 0, next_group: 0 })
+        Ok(Self { root, entry, returns, instant, symbols, next_bucket: 0, next_group: 0 })
     }
 
-    pub(super) fn attach(&mut self, path: &str, points: &[Point]) -> io::Result<Group> {
+    pub(super) fn attach(&mut self, path: &str, points: &[Point], ends: Ends) -> io::Result<Group> {
         let buckets = deal(points);
         let mut group = Group {
             root: self.root.clone(),
@@ -89,12 +91,18 @@ impl Tracefs {
             }
         }
         // Returns first, see multi.rs. On an error the group is dropped, and takes back what it has made.
-        group.create('r', RETURNS, path, points)?;
-        group.link(RETURNS, self.returns.as_fd(), 0)?;
+        let entry = match ends {
+            Ends::Both => {
+                group.create('r', RETURNS, path, points)?;
+                group.link(RETURNS, self.returns.as_fd(), 0)?;
+                &self.entry
+            }
+            Ends::Entries => &self.instant,
+        };
         for (number, bucket) in (first_bucket..).zip(&buckets) {
             let event = format!("b{number}");
             group.create('p', &event, path, bucket)?;
-            group.link(&event, self.entry.as_fd(), number)?;
+            group.link(&event, entry.as_fd(), number)?;
         }
         Ok(group)
     }

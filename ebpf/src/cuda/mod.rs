@@ -11,7 +11,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeLink, UProbeScope};
 use aya::programs::{BtfTracePoint, Iter, UProbe};
 
-use crate::attach::{AttachError, Attacher, Attachment, Mode, Point, ProgramNames};
+use crate::attach::{AttachError, Attacher, Attachment, Ends, Mode, Point, ProgramNames};
 use crate::load::{Kernel, StartError};
 use crate::ring::{Ring, wakeup_bytes};
 
@@ -22,8 +22,14 @@ const PROGRAMS: ProgramNames = ProgramNames {
     entry: "cuda_entry",
     entry_bucket: "cuda_entry_bucket",
     returns: "cuda_return",
+    instant: "cuda_instant",
+    instant_bucket: "cuda_instant_bucket",
     bucket_map: "buckets",
 };
+
+/// The programs that look at all threads.
+const OPEN_CALLS: &str = "cuda_open_calls";
+const STUCK_CALLS: &str = "cuda_stuck_calls";
 
 /// Distinct symbols that can be described at most (`MAX_SYMBOLS` of `bpf/cuda.h`).
 pub const MAX_SYMBOLS: u32 = 8192;
@@ -37,8 +43,13 @@ pub struct Config {
     pub only_watched: bool,
     /// Watch children of watched processes from their fork on.
     pub follow_children: bool,
-    /// Leave processes under seccomp alone. Works in [`Mode::Session`] alone, where an entry can decline its return.
+    /// Set no return probe in processes under seccomp. Works in [`Mode::Session`] alone, where an entry can decline its
+    /// return; elsewhere libraries that such processes map are to be attached with [`Ends::Entries`].
     pub spare_seccomp: bool,
+    /// Set no return probe at all, in [`Mode::Session`].
+    pub entry_only: bool,
+    /// How long a call has to be open for [`Tracer::record_stuck_calls`], ns.
+    pub stuck_ns: u64,
     /// Size of the ring buffer, bytes; rounded up to a power of two of at least a page.
     pub ring_bytes: u32,
     /// The tier to use; `None` for the best there is.
@@ -134,6 +145,8 @@ impl Tracer {
             only_watched: config.only_watched.into(),
             follow_children: config.follow_children.into(),
             spare_seccomp: config.spare_seccomp.into(),
+            entry_only: config.entry_only.into(),
+            stuck_ns: config.stuck_ns,
             wakeup_bytes: wakeup_bytes(ring_bytes),
         };
         // The loader borrows what it overrides for as long as the kernel's types.
@@ -145,6 +158,8 @@ impl Tracer {
                     .override_global("filter_tgids", &globals.only_watched, true)
                     .override_global("follow_children", &globals.follow_children, true)
                     .override_global("spare_seccomp", &globals.spare_seccomp, true)
+                    .override_global("entry_only", &globals.entry_only, true)
+                    .override_global("stuck_ns", &globals.stuck_ns, true)
                     .override_global("ring_wakeup_bytes", &globals.wakeup_bytes, true)
                     .map_max_entries("events", ring_bytes);
             })?
@@ -163,7 +178,9 @@ impl Tracer {
         let counters = take(&mut ebpf, "counters", PerCpuArray::try_from)?;
         let lost_since = take(&mut ebpf, "lost_since", Array::try_from)?;
         let stop_at = take(&mut ebpf, "stop_at", Array::try_from)?;
-        load_iterator(kernel, &mut ebpf)?;
+        for program in [OPEN_CALLS, STUCK_CALLS] {
+            load_iterator(kernel, &mut ebpf, program)?;
+        }
         let ring = Ring::take(&mut ebpf, "events")?;
         let mut tracer = Self {
             ebpf,
@@ -203,8 +220,8 @@ impl Tracer {
     ///
     /// # Errors
     /// The kernel's words on this library.
-    pub fn attach(&mut self, library: &File, points: &[Point], pid: Option<u32>) -> Result<Attachment, AttachError> {
-        self.attacher.attach(&mut self.ebpf, library, points, pid)
+    pub fn attach(&mut self, library: &File, points: &[Point], ends: Ends) -> Result<Attachment, AttachError> {
+        self.attacher.attach(&mut self.ebpf, library, points, ends)
     }
 
     /// Watches a process: its forks and its end are told, and with [`Config::only_watched`] its calls are traced.
@@ -299,12 +316,22 @@ impl Tracer {
     /// # Errors
     /// The kernel's.
     pub fn record_open_calls(&mut self) -> io::Result<()> {
-        let program: &mut Iter = self
-            .ebpf
-            .program_mut("cuda_open_calls")
-            .ok_or(io::ErrorKind::NotFound)?
-            .try_into()
-            .map_err(io::Error::other)?;
+        self.look_at_threads(OPEN_CALLS)
+    }
+
+    /// Puts a record for each thread whose outermost call has been open for [`Config::stuck_ns`] into the ring, once for each
+    /// such call. Its own record follows when it returns.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn record_stuck_calls(&mut self) -> io::Result<()> {
+        self.look_at_threads(STUCK_CALLS)
+    }
+
+    /// Runs an iterator over all threads of the machine.
+    fn look_at_threads(&mut self, program: &str) -> io::Result<()> {
+        let program: &mut Iter =
+            self.ebpf.program_mut(program).ok_or(io::ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;
         let id = program.attach().map_err(io::Error::other)?;
         let link = program.take_link(id).map_err(io::Error::other)?;
         // Reading runs the program for each thread. It prints nothing, so there is nothing to keep.
@@ -321,6 +348,8 @@ struct Globals {
     only_watched: u8,
     follow_children: u8,
     spare_seccomp: u8,
+    entry_only: u8,
+    stuck_ns: u64,
     wakeup_bytes: u64,
 }
 
@@ -342,8 +371,7 @@ fn attach_tracepoint(kernel: &Kernel, ebpf: &mut Ebpf, name: &str, event: &str) 
     Ok(())
 }
 
-fn load_iterator(kernel: &Kernel, ebpf: &mut Ebpf) -> Result<(), StartError> {
-    let name = "cuda_open_calls";
+fn load_iterator(kernel: &Kernel, ebpf: &mut Ebpf, name: &str) -> Result<(), StartError> {
     let refused = |e: &(dyn std::error::Error + 'static)| StartError::refused(format!("program {name}"), e);
     let program: &mut Iter = ebpf
         .program_mut(name)

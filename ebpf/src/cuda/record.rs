@@ -12,11 +12,13 @@ pub const MAX_IN_WORDS: usize = 16;
 const CALL_BYTES: usize = 72;
 const CALL_OUT: u8 = 1;
 const CALL_OPEN: u8 = 2;
+const CALL_STUCK: u8 = 4;
+const CALL_INSTANT: u8 = 8;
 
 /// One record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A call has returned, or is open at the end of tracing.
+    /// A call has returned, is open, or was entered.
     Call(Call<'a>),
     /// A watched process has forked `pid`.
     Fork {
@@ -46,6 +48,30 @@ pub enum Record<'a> {
     },
 }
 
+/// What is known of the end of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It has returned.
+    Returned,
+    /// It has not, and this is its last record: its thread has ended, or tracing has.
+    Open,
+    /// It has not for long, and goes on: its own record is still to come.
+    Stuck,
+    /// Nothing: its return is not probed.
+    Unknown,
+}
+
+impl End {
+    fn of(flags: u8) -> Self {
+        match flags & (CALL_OPEN | CALL_STUCK | CALL_INSTANT) {
+            0 => Self::Returned,
+            CALL_OPEN => Self::Open,
+            CALL_INSTANT => Self::Unknown,
+            _ => Self::Stuck,
+        }
+    }
+}
+
 /// A call as the kernel saw it: registers and memory, to be read with the symbol's signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
@@ -53,8 +79,10 @@ pub struct Call<'a> {
     pub symbol: u32,
     /// Start of the call, CLOCK_MONOTONIC ns.
     pub start_ns: u64,
-    /// Its return, or the moment at which an open call was recorded, CLOCK_MONOTONIC ns.
+    /// Its return, or the moment at which an open call was recorded, CLOCK_MONOTONIC ns; of an instant, its start.
     pub end_ns: u64,
+    /// What is known of its end.
+    pub end: End,
     /// Process, in the initial PID namespace.
     pub pid: u32,
     /// Thread, in the initial PID namespace.
@@ -63,7 +91,7 @@ pub struct Call<'a> {
     pub ns_pid: Option<u32>,
     /// Traced calls of the thread around this one.
     pub depth: u8,
-    /// What it returned; `None` while it has not.
+    /// What it returned; `None` where that is not known.
     pub ret: Option<i32>,
     /// What lay behind the out-parameter that the symbol's spec asks for, after a return of 0.
     pub out: Option<u64>,
@@ -110,6 +138,7 @@ impl<'a> Call<'a> {
             tid: 0,
             ns_pid: None,
             depth: 0,
+            end: End::Returned,
             ret: Some(0),
             out: None,
             comm,
@@ -155,6 +184,7 @@ fn parse_call(bytes: &[u8]) -> Option<Call<'_>> {
     let (words, rest) = tail.split_at_checked(usize::from(words) * 8)?;
     let input = rest.get(..usize::from(in_words) * 8)?;
     let ns_pid = u32_at(fixed, 32)?;
+    let end = End::of(flags);
     Some(Call {
         symbol: u32_at(fixed, 36)?,
         start_ns: u64_at(fixed, 8)?,
@@ -163,7 +193,8 @@ fn parse_call(bytes: &[u8]) -> Option<Call<'_>> {
         tid: u32_at(fixed, 28)?,
         ns_pid: (ns_pid != 0).then_some(ns_pid),
         depth,
-        ret: (flags & CALL_OPEN == 0).then_some(u32_at(fixed, 40)?.cast_signed()),
+        end,
+        ret: (end == End::Returned).then_some(u32_at(fixed, 40)?.cast_signed()),
         out: (flags & CALL_OUT != 0).then_some(u64_at(fixed, 48)?),
         comm: fixed.get(56..)?.first_chunk()?,
         words,
@@ -217,11 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn an_open_call_has_no_result() {
-        let bytes = bytes(&[], &[], CALL_OPEN);
-        let Some(Record::Call(call)) = parse(&bytes) else { panic!("no call") };
-        assert_eq!((call.ret, call.out, call.word(0)), (None, None, None));
-        assert!(call.input().is_empty());
+    fn a_call_that_has_not_returned_has_no_result() {
+        for (flags, end) in [(CALL_OPEN, End::Open), (CALL_OPEN | CALL_STUCK, End::Stuck), (CALL_INSTANT, End::Unknown)]
+        {
+            let bytes = bytes(&[], &[], flags);
+            let Some(Record::Call(call)) = parse(&bytes) else { panic!("no call") };
+            assert_eq!((call.end, call.ret, call.out, call.word(0)), (end, None, None, None));
+            assert!(call.input().is_empty());
+        }
     }
 
     #[test]

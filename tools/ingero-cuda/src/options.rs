@@ -17,6 +17,10 @@ Traces CUDA API calls (runtime, driver, NCCL) of running processes and writes on
 Calls are timed on the host, from entry to return. For an asynchronous call (a launch, a copy with Async in its name) \
 that is the time to enqueue it, not the time that the GPU works on it.
 
+A call that has not returned for --stuck (10 s) is written once while it hangs, with \"open\":true and \"stuck\":true; its own \
+record follows when it returns, or when its thread or the tracing ends. Records with the same pid, tid and mono_ns are one \
+call, the last of them counts; `seen` and `written` of the `end` record count records.
+
 Processes and libraries are found while running: start it before or after the program. It needs root, or CAP_BPF and \
 CAP_PERFMON with leave to look at other users' processes; --list needs neither.";
 
@@ -54,6 +58,24 @@ pub struct Options {
     #[arg(long)]
     pub nested: bool,
 
+    /// Write a call that has not returned for this long once while it hangs (its own record follows when it returns)
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub stuck: Duration,
+
+    /// Probe only the entries of calls, which then have no duration: in processes under seccomp if this kernel's return
+    /// probes could kill them (auto), in all that are under seccomp (seccomp), or everywhere (always, the value of the bare
+    /// flag)
+    #[arg(
+        long,
+        value_name = "WHERE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always",
+        hide_possible_values = true
+    )]
+    pub entry_only: EntryOnly,
+
     /// Size of the buffer between kernel and tool (64k, 32m); rounded up to a power of two
     #[arg(long, value_name = "SIZE", default_value = "32m", value_parser = ring_bytes)]
     pub ring_size: u32,
@@ -79,6 +101,17 @@ impl HasCommon for Options {
     fn common(&self) -> &Common {
         &self.common
     }
+}
+
+/// `--entry-only`: where returns are not probed.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryOnly {
+    /// In processes under seccomp, on kernels where a return probe could kill them
+    Auto,
+    /// In processes under seccomp
+    Seccomp,
+    /// In all processes
+    Always,
 }
 
 /// `--probe-mode`.
@@ -135,6 +168,15 @@ mod tests {
         assert_eq!(options.pids, [1, 2, 3]);
         assert!(Options::try_parse_from(["ingero-cuda", "-p", "0"]).is_err());
         assert!(Options::try_parse_from(["ingero-cuda", "-p", "x"]).is_err());
+    }
+
+    #[test]
+    fn a_bare_flag_is_the_strongest() {
+        let parsed = |flags: &[&str]| Options::try_parse_from([&["ingero-cuda"], flags].concat()).unwrap().entry_only;
+        assert_eq!(parsed(&[]), EntryOnly::Auto);
+        assert_eq!(parsed(&["--entry-only"]), EntryOnly::Always);
+        assert_eq!(parsed(&["--entry-only=seccomp", "-p", "1"]), EntryOnly::Seccomp);
+        assert_eq!(parsed(&["--entry-only", "-p", "1"]), EntryOnly::Always);
     }
 
     #[test]

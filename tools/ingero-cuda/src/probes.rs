@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ingero_common::discover::{FileId, Library, LibraryKind, inspect_file, is_gone};
-use ingero_ebpf::attach::{Attachment, Mode, Point};
+use ingero_ebpf::attach::{Attachment, Ends, Mode, Point};
 use ingero_ebpf::cuda::{Input, MAX_SYMBOLS, Output, SymbolSpec, Tracer};
 
 use crate::symbols::{self, Decoder, Op, Selection, Spec};
@@ -29,7 +29,10 @@ pub struct SymbolInfo {
 /// One library file.
 #[derive(Debug)]
 enum File {
-    Probed(#[expect(dead_code, reason = "held for its drop")] Attachment),
+    Probed {
+        ends: Ends,
+        _attachment: Attachment,
+    },
     /// Tried, and why it is not. It is not tried again: nothing about a file changes.
     Refused(String),
 }
@@ -61,23 +64,28 @@ impl Probes {
 
     /// Library files that are probed.
     pub fn files(&self) -> usize {
-        self.files.values().filter(|file| matches!(file, File::Probed(_))).count()
+        self.files.values().filter(|file| matches!(file, File::Probed { .. })).count()
     }
 
-    /// Probes a file unless it is probed already.
+    /// Probes a file unless it is probed already. One that was probed at both ends and must not be any more is probed anew.
     ///
     /// `libraries` are all that is in that one file, one for each kind.
     ///
     /// # Errors
     /// Why this file is not probed; a refusal is final and comes again when asked again.
-    pub fn probe(&mut self, tracer: &mut Tracer, libraries: &[&Library]) -> Result<(), NotProbed> {
+    pub fn probe(&mut self, tracer: &mut Tracer, libraries: &[&Library], ends: Ends) -> Result<(), NotProbed> {
         let Some(first) = libraries.first() else { return Ok(()) };
         let id = first.id;
+        let fewer = ends == Ends::Entries && matches!(self.files.get(&id), Some(File::Probed { ends: Ends::Both, .. }));
+        if fewer {
+            // Before anything that may fail: what matters is that the return probes go.
+            self.files.remove(&id);
+        }
         if !self.files.contains_key(&id) {
             // What cannot be opened now may be opened through the next process that maps it.
             let file = open(first)?;
-            let file = match self.attach(tracer, &file, libraries) {
-                Ok(attachment) => File::Probed(attachment),
+            let file = match self.attach(tracer, &file, libraries, ends) {
+                Ok(_attachment) => File::Probed { ends, _attachment },
                 Err(why) => File::Refused(why),
             };
             self.files.insert(id, file);
@@ -88,7 +96,13 @@ impl Probes {
         }
     }
 
-    fn attach(&mut self, tracer: &mut Tracer, file: &fs::File, libraries: &[&Library]) -> Result<Attachment, String> {
+    fn attach(
+        &mut self,
+        tracer: &mut Tracer,
+        file: &fs::File,
+        libraries: &[&Library],
+        ends: Ends,
+    ) -> Result<Attachment, String> {
         let mut points = Vec::new();
         for library in libraries {
             let selection =
@@ -98,7 +112,7 @@ impl Probes {
         if points.is_empty() {
             return Err("it has no function that is traced".to_owned());
         }
-        let attachment = tracer.attach(file, &points, None).map_err(|e| format!("{:#}", anyhow::Error::from(e)))?;
+        let attachment = tracer.attach(file, &points, ends).map_err(|e| format!("{:#}", anyhow::Error::from(e)))?;
         let only_essential = tracer.mode() == Mode::Perf;
         self.kinds.extend(libraries.iter().map(|library| library.kind));
         for point in points.iter().filter(|point| point.essential || !only_essential) {
@@ -141,9 +155,9 @@ impl Probes {
         Ok(())
     }
 
-    /// Takes the probes off a file, or never puts them on: a process that has it mapped must not meet a return probe.
-    pub fn spare(&mut self, id: FileId) {
-        self.files.insert(id, File::Refused("a process under seccomp has it mapped".to_owned()));
+    /// Whether a file is probed at its entries alone.
+    pub fn has_entries_only(&self, id: FileId) -> bool {
+        matches!(self.files.get(&id), Some(File::Probed { ends: Ends::Entries, .. }))
     }
 
     /// Exported names that are probed.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use anyhow::bail;
-use ingero_common::discover::{Found, ProcFs, Scan, Scanner};
+use ingero_common::discover::{Found, Library, ProcFs, Process, Scan, Scanner, Seccomp};
 
 /// Why a process is watched: the `why` of its `watch` record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +29,20 @@ impl Why {
 }
 
 /// A process with CUDA libraries, as it was announced.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announced {
-    /// Paths of its libraries.
-    pub libraries: Vec<Vec<u8>>,
+    /// The process as it was when it was looked at last.
+    pub process: Process,
+    /// Why it is watched.
+    pub why: Why,
+    /// Its libraries.
+    pub libraries: Vec<Library>,
     /// What they implement: `cudart`, `cuda`, `nccl`.
     pub layers: BTreeSet<&'static str>,
+    /// Whether the returns of its calls are probed, as far as was said.
+    pub returns: bool,
+    /// What keeps its calls from being seen.
+    pub notes: Vec<String>,
 }
 
 /// The processes of interest.
@@ -147,21 +155,50 @@ impl Processes {
         Ok(scan)
     }
 
-    /// Adds what was found in a process, and returns all that is known of it.
-    pub fn announce(&mut self, found: &Found) -> (Why, &Announced) {
+    /// Adds what was found in a process, and what stands in the way of seeing its calls.
+    pub fn announce(&mut self, found: &Found, notes: Vec<String>) {
         let pid = found.process.pid;
         let why = self.tree.as_ref().map_or(Why::Cuda, |tree| tree.get(&pid).copied().unwrap_or(Why::Child));
         if !self.announced.contains_key(&pid) {
             self.ever_announced += 1;
         }
-        let announced = self.announced.entry(pid).or_default();
-        for library in &found.libraries {
-            announced.layers.insert(library.kind.src());
-            if !announced.libraries.contains(&library.path) {
-                announced.libraries.push(library.path.clone());
-            }
+        let announced = self.announced.entry(pid).or_insert_with(|| Announced {
+            process: found.process.clone(),
+            why,
+            libraries: Vec::new(),
+            layers: BTreeSet::new(),
+            returns: true,
+            notes: Vec::new(),
+        });
+        announced.process.clone_from(&found.process);
+        announced.layers.extend(found.libraries.iter().map(|library| library.kind.src()));
+        announced.libraries.extend(found.libraries.iter().cloned());
+        announced.notes.extend(notes);
+        announced.notes.dedup();
+    }
+
+    /// What has been said of a process.
+    pub fn announced(&self, pid: u32) -> Option<&Announced> {
+        self.announced.get(&pid)
+    }
+
+    /// Those of which it was said that the returns of their calls are probed.
+    pub fn announced_with_returns(&self) -> impl Iterator<Item = (u32, &Announced)> {
+        self.announced.iter().filter(|(_, announced)| announced.returns).map(|(pid, announced)| (*pid, announced))
+    }
+
+    /// Says whether the returns of a process's calls are probed.
+    pub fn set_returns(&mut self, pid: u32, returns: bool) {
+        if let Some(announced) = self.announced.get_mut(&pid) {
+            announced.returns = returns;
         }
-        (why, announced)
+    }
+
+    /// A process has come under a filter. Returns its libraries.
+    pub fn set_seccomp(&mut self, pid: u32, seccomp: Seccomp) -> Vec<Library> {
+        let Some(announced) = self.announced.get_mut(&pid) else { return Vec::new() };
+        announced.process.seccomp = seccomp;
+        announced.libraries.clone()
     }
 
     /// Whether a process has a `watch` record.

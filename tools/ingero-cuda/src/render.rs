@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use ingero_common::record::write::{Call, Hex, Text};
 use ingero_common::stream::Stream;
-use ingero_ebpf::cuda::record::{self, MAX_IN_WORDS, MAX_WORDS};
+use ingero_ebpf::cuda::record::{self, End, MAX_IN_WORDS, MAX_WORDS};
 
 use crate::probes::SymbolInfo;
 use crate::symbols::{Args, Dir};
@@ -23,13 +23,13 @@ pub fn write_call<W: Write>(stream: &mut Stream<W>, call: &record::Call<'_>, inf
         op: info.op.name,
         mono_ns: call.start_ns,
         ts,
-        dur_ns: call.end_ns.saturating_sub(call.start_ns),
+        dur_ns: (call.end != End::Unknown).then(|| call.end_ns.saturating_sub(call.start_ns)),
         pid: call.pid,
         tid: call.tid,
         ns_pid: call.ns_pid,
         comm: Text::until_nul(call.comm),
         ret: call.ret,
-        depth: call.depth.into(),
+        depth: (call.end != End::Unknown).then_some(call.depth.into()),
         sym: info.sym.as_deref(),
         bytes: decoded.bytes,
         dir: decoded.dir.map(Dir::name),
@@ -41,7 +41,8 @@ pub fn write_call<W: Write>(stream: &mut Stream<W>, call: &record::Call<'_>, inf
         ptr: decoded.ptr.map(Hex),
         count: decoded.count,
         dtype: decoded.dtype,
-        open: call.ret.is_none(),
+        open: matches!(call.end, End::Open | End::Stuck),
+        stuck: call.end == End::Stuck,
     })
 }
 
@@ -55,12 +56,23 @@ mod tests {
 
     /// The line that a call of `name` with these argument words and this memory gives.
     fn line(kind: LibraryKind, name: &str, words: &[u64], input: &[u64], out: Option<u64>) -> serde_json::Value {
+        line_of(kind, name, words, input, |call| call.out = out)
+    }
+
+    fn line_of(
+        kind: LibraryKind,
+        name: &str,
+        words: &[u64],
+        input: &[u64],
+        change: impl FnOnce(&mut record::Call<'_>),
+    ) -> serde_json::Value {
         let (op, decoder) = lookup(kind, name, Arch::X86_64).unwrap();
         let info = SymbolInfo { op, sym: (name != op.name).then(|| name.into()), decoder };
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let (words, input) = (bytes(words), bytes(input));
         let mut call = record::Call::from_parts(0, b"pt_main_thread\0\0", &words, &input);
-        (call.start_ns, call.end_ns, call.pid, call.tid, call.out) = (1000, 1234, 7, 8, out);
+        (call.start_ns, call.end_ns, call.pid, call.tid) = (1000, 1234, 7, 8);
+        change(&mut call);
         let mut stream = Stream::new(Vec::new(), "cuda", "ingero-cuda", "0");
         write_call(&mut stream, &call, &info).unwrap();
         serde_json::from_slice(stream.out()).unwrap()
@@ -78,6 +90,19 @@ mod tests {
         assert_eq!((line["bytes"].as_u64(), line["dur_ns"].as_u64()), (Some(4096), Some(234)));
         assert_eq!((line["comm"].as_str(), line["stream"].as_str()), (Some("pt_main_thread"), Some("0x77")));
         assert_eq!((line["ret"].as_i64(), line["depth"].as_u64(), line.get("open")), (Some(0), Some(0), None));
+    }
+
+    #[test]
+    fn ends_that_are_not_known() {
+        let line = |end| {
+            line_of(LibraryKind::Cudart, "cudaDeviceSynchronize", &[], &[], |call| (call.end, call.ret) = (end, None))
+        };
+        let keys =
+            |line: &serde_json::Value| ["dur_ns", "depth", "ret", "open", "stuck"].map(|key| line.get(key).cloned());
+        let (number, yes) = (|n: u64| Some(n.into()), || Some(true.into()));
+        assert_eq!(keys(&line(End::Open)), [number(234), number(0), None, yes(), None]);
+        assert_eq!(keys(&line(End::Stuck)), [number(234), number(0), None, yes(), yes()]);
+        assert_eq!(keys(&line(End::Unknown)), [None, None, None, None, None]);
     }
 
     #[test]

@@ -4,9 +4,12 @@
 //! A filter that does not know the number may refuse it, and many kill: systemd's own daemons died of it
 //! (<https://github.com/systemd/systemd/issues/34615>). Linux 6.14 lets that call pass unfiltered, and the fix went into
 //! later releases of 6.12 and 6.13. Where exactly is not told reliably by the version, since distributions backport, so a
-//! doubtful kernel counts as dangerous: what that costs is the calls of such processes.
+//! doubtful kernel counts as dangerous: what that costs is the durations of such processes' calls, of which only the entries
+//! are probed there.
 
 use ingero_common::discover::Seccomp;
+
+use crate::options::EntryOnly;
 
 /// The first releases of stable series that are taken to be safe.
 const SAFE_FROM: [(u32, u32, u32); 2] = [(6, 12, 20), (6, 13, 8)];
@@ -26,14 +29,63 @@ pub fn return_probes_can_kill(release: &str) -> bool {
     }
 }
 
-/// Whether a process is under a filter.
-pub fn is_filtered(seccomp: Seccomp) -> bool {
-    seccomp != Seccomp::Off
+/// Whose calls get no return probes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spared {
+    /// Nobody's.
+    Nobody,
+    /// Those of processes under a filter.
+    Filtered,
+    /// Everybody's.
+    Everybody,
+}
+
+impl Spared {
+    /// What the user asks for, on a kernel of this release.
+    pub fn new(asked: EntryOnly, release: &str) -> Self {
+        match asked {
+            EntryOnly::Always => Self::Everybody,
+            EntryOnly::Seccomp => Self::Filtered,
+            EntryOnly::Auto if return_probes_can_kill(release) => Self::Filtered,
+            EntryOnly::Auto => Self::Nobody,
+        }
+    }
+
+    /// Whether a process under this filter is among them.
+    pub fn includes(self, seccomp: Seccomp) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Filtered => seccomp != Seccomp::Off,
+            Self::Everybody => true,
+        }
+    }
+
+    /// Whether a process may come to be among them while it runs.
+    pub fn can_grow(self) -> bool {
+        self == Self::Filtered
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_for_comes_before_what_the_kernel_needs() {
+        let spared = |asked| Spared::new(asked, "6.18.0");
+        assert_eq!(spared(EntryOnly::Auto), Spared::Nobody);
+        assert_eq!(spared(EntryOnly::Seccomp), Spared::Filtered);
+        assert_eq!(spared(EntryOnly::Always), Spared::Everybody);
+        assert!(Spared::Filtered.includes(Seccomp::Filter) && Spared::Filtered.includes(Seccomp::Strict));
+        assert!(!Spared::Filtered.includes(Seccomp::Off) && Spared::Everybody.includes(Seccomp::Off));
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_dangerous_kernel_spares_who_is_under_a_filter() {
+        assert_eq!(Spared::new(EntryOnly::Auto, "6.11.0"), Spared::Filtered);
+        assert_eq!(Spared::new(EntryOnly::Always, "6.11.0"), Spared::Everybody);
+    }
 
     #[test]
     #[cfg(target_arch = "x86_64")]

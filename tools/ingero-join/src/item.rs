@@ -200,7 +200,11 @@ impl Side {
 impl Kind {
     fn of(record: &Record<'_>, line: &[u8], holders: &mut Holders) -> Self {
         match &*record.src {
-            s if src::is_call(s) => Kind::Call { outermost: record.depth == 0 && record.host.is_none() },
+            s if src::is_call(s) => {
+                // A call told of while it hangs has another record to come, and the sleep that its thread is in has none yet.
+                let known = record.dur_ns.is_some() && !record.stuck;
+                Kind::Call { outermost: known && record.depth == 0 && record.host.is_none() }
+            }
             src::SCHED => sched(record, holders),
             src::MEM if &*record.op == "mm_page_alloc" => {
                 Kind::Pages { count: record.count.unwrap_or(1), bytes: record.bytes.unwrap_or(0) }
@@ -358,8 +362,16 @@ mod tests {
     #[test]
     fn a_call_that_has_its_host_object_gets_no_second_one() {
         let call = |rest: &str| item(&format!(r#"{{"src":"cudart","op":"x","mono_ns":1{rest}}}"#)).kind;
-        assert!(matches!(call(""), Kind::Call { outermost: true }));
-        assert!(matches!(call(r#","depth":1"#), Kind::Call { outermost: false }));
-        assert!(matches!(call(r#","host":{"off_ns":1}"#), Kind::Call { outermost: false }));
+        assert!(matches!(call(r#","dur_ns":2"#), Kind::Call { outermost: true }));
+        assert!(matches!(call(r#","dur_ns":2,"depth":1"#), Kind::Call { outermost: false }));
+        assert!(matches!(call(r#","dur_ns":2,"host":{"off_ns":1}"#), Kind::Call { outermost: false }));
+    }
+
+    #[test]
+    fn a_call_gets_a_host_object_where_its_interval_is_known_and_over() {
+        let call = |rest: &str| item(&format!(r#"{{"src":"cudart","op":"x","mono_ns":1{rest}}}"#)).kind;
+        assert!(matches!(call(r#","dur_ns":2,"open":true"#), Kind::Call { outermost: true }));
+        assert!(matches!(call(r#","dur_ns":2,"open":true,"stuck":true"#), Kind::Call { outermost: false }));
+        assert!(matches!(call(""), Kind::Call { outermost: false }));
     }
 }

@@ -131,6 +131,7 @@ fn watch(mono_ns: u64, ts: Ts, pid: u32, ns_pid: Option<u32>, comm: &[u8], why: 
         stream: "",
         lib: Vec::new(),
         layers: Vec::new(),
+        returns: None,
         note: None,
     }
 }

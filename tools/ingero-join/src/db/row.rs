@@ -157,6 +157,7 @@ impl<'a> Renderer<'a> {
             stream,
             lib: vec![],
             layers: vec![],
+            returns: None,
             note: Some("from the first stored row on"),
         };
         Ok(to_json(&mut self.line, &watch)?)
@@ -173,13 +174,13 @@ impl<'a> Renderer<'a> {
             op,
             mono_ns,
             ts: self.wall.ts(mono_ns),
-            dur_ns: event.dur_ns.unsigned_abs(),
+            dur_ns: Some(event.dur_ns.unsigned_abs()),
             pid: event.pid,
             tid: event.tid,
             ns_pid: None,
             comm: self.comm(event.pid),
             ret: i32::try_from(event.ret).ok(),
-            depth,
+            depth: Some(depth),
             sym: None,
             bytes: amount.filter(|_| copies || op.contains("Alloc")),
             dir: if copies && kind.src == src::CUDART { direction(event.arg1) } else { None },
@@ -193,6 +194,7 @@ impl<'a> Renderer<'a> {
             count: None,
             dtype: None,
             open: false,
+            stuck: false,
         };
         Ok(to_json(&mut self.line, &call)?)
     }

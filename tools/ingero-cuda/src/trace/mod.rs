@@ -1,23 +1,22 @@
 //! The running tracer: records out of the ring, libraries into it, and the account of both.
 
+mod libraries;
+mod linkers;
+
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
-use ingero_common::discover::elf::ElfFile;
-use ingero_common::discover::{FileId, Found, Library, LibraryKind, Scanner, ldcache};
+use ingero_common::discover::{FileId, Scanner};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
-use ingero_common::record::write::{self, Text, Watch};
+use ingero_common::record::write::{self, Text};
 use ingero_common::signal::Stop;
 use ingero_common::stream::Stream;
 use ingero_common::text::{Log, Nanos, Printable};
-use ingero_ebpf::attach::Mode;
-use ingero_ebpf::cuda::record::{Record, parse};
+use ingero_ebpf::cuda::record::{Call, End, Record, parse};
 use ingero_ebpf::cuda::{Config, Tracer};
 use ingero_ebpf::load::Kernel;
 use ingero_ebpf::ring::MAX_WAIT;
@@ -26,10 +25,10 @@ use serde::Serialize;
 use crate::TOOL;
 use crate::losses::Losses;
 use crate::options::Options;
-use crate::probes::{NotProbed, Probes};
+use crate::probes::{Probes, SymbolInfo};
 use crate::processes::Processes;
 use crate::render::write_call;
-use crate::seccomp;
+use crate::seccomp::Spared;
 
 /// Records taken from the ring before signals and timers are looked at again.
 const BATCH: usize = 8192;
@@ -37,6 +36,8 @@ const BATCH: usize = 8192;
 const AFTER_EXEC: Duration = Duration::from_millis(20);
 /// Where the processes are known, looking is cheap and can be done this often.
 const TREE_SCAN_INTERVAL: Duration = Duration::from_millis(50);
+/// How often all threads are looked at for calls that hang: at least and at most.
+const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// Looking takes this part of the time at most.
 const SCAN_SHARE: u32 = 20;
 
@@ -62,8 +63,8 @@ pub struct Trace<'o> {
     scanner: Scanner,
     stream: Stream<Output>,
     losses: Losses,
-    /// Processes under a system-call filter must not get return probes on this kernel.
-    spare_filtered: bool,
+    /// Who must not get return probes.
+    spared: Spared,
     /// Files of which it was said that they cannot be probed.
     complained: HashSet<FileId>,
     next_scan: Instant,
@@ -86,6 +87,7 @@ struct Filter<'a> {
     nested: bool,
     ring_bytes: u32,
     scan_interval_ns: u64,
+    stuck_ns: u64,
 }
 
 impl<'o> Trace<'o> {
@@ -101,12 +103,14 @@ impl<'o> Trace<'o> {
         processes: Processes,
         output: Output,
     ) -> anyhow::Result<Self> {
-        let spare_filtered = seccomp::return_probes_can_kill(kernel.release());
+        let spared = Spared::new(options.entry_only, kernel.release());
         let config = Config {
             nested: options.nested,
             only_watched: !options.pids.is_empty() || !options.command.is_empty(),
             follow_children: true,
-            spare_seccomp: spare_filtered,
+            spare_seccomp: spared == Spared::Filtered,
+            entry_only: spared == Spared::Everybody,
+            stuck_ns: nanos(options.stuck),
             ring_bytes: options.ring_size,
             mode: options.probe_mode.mode(),
         };
@@ -127,7 +131,7 @@ impl<'o> Trace<'o> {
             scanner: Scanner::new(),
             stream: Stream::new(output, "cuda", TOOL, env!("CARGO_PKG_VERSION")),
             losses: Losses::default(),
-            spare_filtered,
+            spared,
             complained: HashSet::new(),
             next_scan: Instant::now(),
             early_scan: None,
@@ -144,16 +148,7 @@ impl<'o> Trace<'o> {
     pub fn start(&mut self) -> anyhow::Result<()> {
         let started = Instant::now();
         let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
-        // Each probe of the perf tier is dear, so there only what is in use is probed.
-        let installed = if self.tracer.mode() == Mode::Perf { Vec::new() } else { ldcache::installed() };
-        // All files together, so that the runtimes of all processes are probed before any driver. Where a process may
-        // have to be spared, its files wait until it is looked at.
-        let mapped = scan.appeared.iter().filter(|_| !self.spare_filtered).flat_map(|found| &found.libraries);
-        for file in by_file(installed.iter().chain(mapped)) {
-            if let Err(NotProbed::Refused(why)) = self.probes.probe(&mut self.tracer, &file) {
-                self.log.detail(format!("{}: {why}", Printable(&file[0].path)));
-            }
-        }
+        self.probe_all(&scan.appeared);
         let mut announcements = Vec::new();
         for found in scan.appeared {
             let notes = self.probe(&found);
@@ -170,7 +165,8 @@ impl<'o> Trace<'o> {
             command,
             nested: self.options.nested,
             ring_bytes: self.options.ring_size,
-            scan_interval_ns: u64::try_from(self.options.scan_interval.as_nanos()).unwrap_or(u64::MAX),
+            scan_interval_ns: nanos(self.options.scan_interval),
+            stuck_ns: nanos(self.options.stuck),
         };
         self.stream.start(filter, probes)?;
         for (found, notes) in announcements {
@@ -184,17 +180,6 @@ impl<'o> Trace<'o> {
             });
         }
         Ok(())
-    }
-
-    /// Makes the command's threads wait for us when they load libraries. Where that is not possible, libraries are found by
-    /// looking often, and the first calls may be missed.
-    fn hook_linkers(&mut self) {
-        for linker in linkers() {
-            let hooked = linker.1.and_then(|offset| self.tracer.hook_linker(linker.0, offset));
-            if let Err(error) = hooked {
-                self.log.detail(format!("{}: libraries are found by looking: {error}", linker.0.display()));
-            }
-        }
     }
 
     /// Starts something whose process has to be traced from its first instruction on: the kernel side adds children of
@@ -235,6 +220,9 @@ impl<'o> Trace<'o> {
         has_ended: &mut impl FnMut() -> io::Result<bool>,
     ) -> anyhow::Result<Ended> {
         let mut next_check = Instant::now();
+        // A call that hangs is told of at most this long after the time that the user gave.
+        let look_interval = (self.options.stuck / 10).clamp(LOOK_INTERVAL.0, LOOK_INTERVAL.1);
+        let mut next_look = Instant::now() + self.options.stuck;
         loop {
             let count = self.drain()?;
             let now = Instant::now();
@@ -259,10 +247,17 @@ impl<'o> Trace<'o> {
                     return Ok(Ended::NothingLeft);
                 }
             }
+            if now >= next_look {
+                next_look = now + look_interval;
+                self.tracer.record_stuck_calls().context("cannot look for calls that hang")?;
+            }
             if count < BATCH {
                 // Nothing is pending: whoever reads gets what there is, and we sleep.
                 self.stream.out().flush()?;
-                let due = [Some(next_check), Some(self.next_scan), self.early_scan, end].into_iter().flatten().min();
+                let due = [Some(next_check), Some(next_look), Some(self.next_scan), self.early_scan, end]
+                    .into_iter()
+                    .flatten()
+                    .min();
                 let timeout = due.map_or(MAX_WAIT, |due| due.saturating_duration_since(Instant::now()));
                 self.tracer.ring().wait(timeout)?;
             }
@@ -271,7 +266,7 @@ impl<'o> Trace<'o> {
 
     /// Writes what is in the ring, up to [`BATCH`] records; returns how many it was.
     fn drain(&mut self) -> anyhow::Result<usize> {
-        let Self { tracer, probes, processes, stream, early_scan, last_pid, waiting, .. } = self;
+        let Self { log, tracer, probes, processes, stream, early_scan, last_pid, waiting, .. } = self;
         let mut result = Ok(());
         let count = tracer.ring().drain(BATCH, |bytes| match parse(bytes) {
             Some(Record::Call(call)) => {
@@ -283,6 +278,9 @@ impl<'o> Trace<'o> {
                     }
                 }
                 if let (Some(info), Ok(())) = (probes.symbol(call.symbol), &result) {
+                    if call.end == End::Stuck {
+                        tell_of_stuck(log, &call, info);
+                    }
                     result = write_call(stream, &call, info);
                 }
             }
@@ -301,113 +299,11 @@ impl<'o> Trace<'o> {
         Ok(count)
     }
 
-    /// Looks for new processes and libraries, and probes them.
-    fn scan(&mut self) -> anyhow::Result<()> {
-        self.early_scan = None;
-        let started = Instant::now();
-        let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
-        for found in scan.appeared {
-            let notes = self.probe(&found);
-            self.announce(&found, notes)?;
-        }
-        for (tid, at_ns) in self.waiting.drain(..) {
-            let waited = Nanos(mono_ns().saturating_sub(at_ns));
-            if self.tracer.resume(tid, at_ns) {
-                self.log.detail(format!("thread {tid} waited {waited} for its libraries to be probed"));
-            } else {
-                self.log.detail(format!("thread {tid} went on before its libraries were probed, {waited} ago"));
-            }
-        }
-        // A machine with very many processes is looked at less often.
-        self.next_scan = Instant::now() + self.scan_interval().max(started.elapsed() * SCAN_SHARE);
-        Ok(())
-    }
-
     fn scan_interval(&self) -> Duration {
         match self.processes.members().next() {
             Some(_) => self.options.scan_interval.min(TREE_SCAN_INTERVAL),
             None => self.options.scan_interval,
         }
-    }
-
-    /// Probes the libraries of a process. Returns what stands in the way of seeing all its calls; `None` if nothing can
-    /// be seen of it.
-    fn probe(&mut self, found: &Found) -> Option<Vec<String>> {
-        let mut notes = Vec::new();
-        let mut probed = 0;
-        let pid = found.process.pid;
-        if self.spare_filtered && seccomp::is_filtered(found.process.seccomp) {
-            self.log.warn(format!(
-                "process {pid} ({}) is under seccomp, and on this kernel a return probe could kill it: it is not traced; \
-                 Linux 6.14 has the fix",
-                Printable(&found.process.comm)
-            ));
-            if self.tracer.mode() != Mode::Session {
-                // Only a session can spare one process; else the files that it has mapped must have no probes at all.
-                for library in &found.libraries {
-                    self.probes.spare(library.id);
-                }
-            }
-            return None;
-        }
-        for file in by_file(&found.libraries) {
-            match self.probes.probe(&mut self.tracer, &file) {
-                Ok(()) => probed += 1,
-                Err(NotProbed::Gone) => {}
-                Err(NotProbed::Refused(why)) => {
-                    let note = format!("{}: {why}", Printable(&file[0].path));
-                    if self.complained.insert(file[0].id) {
-                        self.log.warn(format!("process {pid}: {note}"));
-                    }
-                    notes.push(note);
-                }
-            }
-        }
-        if probed == 0 {
-            return None;
-        }
-        if self.tracer.mode() == Mode::Perf {
-            notes.push("only the essential functions are probed".to_owned());
-        }
-        Some(notes)
-    }
-
-    /// Writes the `watch` record of a process whose libraries are probed.
-    fn announce(&mut self, found: &Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
-        let Some(mut notes) = notes else { return Ok(()) };
-        let process = &found.process;
-        // It may have ended meanwhile, or the table be full: then its end is not told, and nothing else is amiss.
-        let _ = self.tracer.watch_process(process.pid);
-        let (why, announced) = self.processes.announce(found);
-        if !announced.layers.contains("cudart") && announced.layers.contains("cuda") {
-            notes.push("no runtime library in sight: driver calls are the outermost".to_owned());
-        }
-        let note = notes.join("; ");
-        let layers: Vec<&str> = announced.layers.iter().copied().collect();
-        self.log.note(format!(
-            "watching process {} ({}): {}",
-            process.pid,
-            Printable(&process.comm),
-            layers.join(", ")
-        ));
-        let mono_ns = mono_ns();
-        let watch = Watch {
-            src: "",
-            op: "",
-            mono_ns,
-            ts: self.stream.ts(mono_ns),
-            pid: process.pid,
-            tid: process.pid,
-            ns_pid: process.ns_pid,
-            comm: Text(&process.comm),
-            why: why.name(),
-            stream: "",
-            lib: announced.libraries.iter().map(|path| Text(path)).collect(),
-            layers,
-            note: (!note.is_empty()).then_some(note.as_str()),
-        };
-        self.stream.watch(watch)?;
-        Ok(())
     }
 
     /// Detaches, and takes what has arrived until then. To be called in any case.
@@ -444,32 +340,14 @@ impl<'o> Trace<'o> {
     }
 }
 
-/// The dynamic linkers that programs of this machine name, each with the offset of the function that it calls when it has
-/// mapped libraries.
-fn linkers() -> Vec<(&'static Path, io::Result<u64>)> {
-    const LINKERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
-    const HOOK: &[u8] = b"_dl_debug_state";
-    let offset = |path: &Path| {
-        let file = File::open(path)?;
-        let functions =
-            ElfFile::new(&file).and_then(|elf| elf.functions(|name| name == HOOK)).map_err(io::Error::other)?;
-        functions.list.first().map(|function| function.probe_offset).ok_or_else(|| io::ErrorKind::NotFound.into())
-    };
-    LINKERS.iter().map(Path::new).filter(|path| path.exists()).map(|path| (path, offset(path))).collect()
-}
-
-/// Libraries by the file they are in, drivers last: a driver that is probed before the runtime that calls it shows calls as
-/// outermost that are not.
-fn by_file<'l>(libraries: impl IntoIterator<Item = &'l Library>) -> Vec<Vec<&'l Library>> {
-    let mut files: Vec<Vec<&Library>> = Vec::new();
-    for library in libraries {
-        match files.iter_mut().find(|file| file[0].id == library.id) {
-            Some(file) => file.push(library),
-            None => files.push(vec![library]),
-        }
-    }
-    files.sort_by_key(|file| file.iter().all(|library| library.kind == LibraryKind::Cuda));
-    files
+fn tell_of_stuck(log: &Log, call: &Call<'_>, info: &SymbolInfo) {
+    let comm = call.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    let (open, pid, tid) = (Nanos(call.end_ns.saturating_sub(call.start_ns)), call.pid, call.tid);
+    log.note(format!(
+        "{} of thread {tid} ({}) of process {pid} has not returned for {open}",
+        info.op.name,
+        Printable(comm)
+    ));
 }
 
 fn join(pids: &[u32]) -> String {
@@ -477,5 +355,9 @@ fn join(pids: &[u32]) -> String {
 }
 
 fn elapsed_ns(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    nanos(since.elapsed())
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
