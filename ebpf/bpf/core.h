@@ -49,6 +49,9 @@ struct signal_struct {
 	/* SIGNAL_GROUP_EXIT (0x4): all of them exit, with group_exit_code. */
 	unsigned int flags;
 	int group_exit_code;
+	/* Threads that are not gone altogether. */
+	int nr_threads;
+	short oom_score_adj;
 };
 
 /* The system-call filter of a thread: 0 = none. Absent without CONFIG_SECCOMP. */

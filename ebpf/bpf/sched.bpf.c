@@ -32,7 +32,11 @@
 
 #include <bpf/bpf_tracing.h>
 
+#include "sched_block.h"
+#include "sched_cuda.h"
 #include "sched_irq.h"
+#include "sched_net.h"
+#include "sched_oom.h"
 #include "sched_tasks.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -69,12 +73,18 @@ static __always_inline void leave(struct thread *t, struct task_struct *prev, st
 static __always_inline void come_back(struct thread *t, struct task_struct *next, struct task_struct *prev, __u64 now)
 {
 	struct switch_event *e;
+	__u64 stop = stop_ns();
+	__u64 back = now;
+	__u32 flags = SWITCH_HAS_PREV;
 
+	if (now >= stop) {
+		/* Tracing ended while it was off the CPU. */
+		now = stop;
+		flags = SWITCH_OPEN;
+	}
 	if (!t->off_ns) {
 		lost_end(next, t->on_ns, now);
-	} else if (reserve(e, t->off_ns)) {
-		__u32 flags = SWITCH_HAS_PREV;
-
+	} else if (t->off_ns < now && reserve(e, t->off_ns)) {
 		fill_head(&e->head, EVENT_SWITCH, t->off_ns, now, next, t->ns_pid);
 		e->state = t->state;
 		e->cpu = bpf_get_smp_processor_id();
@@ -85,12 +95,12 @@ static __always_inline void come_back(struct thread *t, struct task_struct *next
 		}
 		if (t->state == LEFT_RUNNABLE)
 			e->runq_ns = now - t->off_ns;
-		else if (t->runnable_ns)
+		else if (t->runnable_ns && t->runnable_ns < now)
 			e->runq_ns = now - t->runnable_ns;
 		else
 			e->runq_ns = 0;
 		/* A wake-up from before it came here last belongs to another interval. */
-		if (t->waking_ns > t->on_ns) {
+		if (t->waking_ns > t->on_ns && t->waking_ns < now) {
 			if (t->waker_irq) {
 				flags |= SWITCH_WAKER_IRQ;
 			} else {
@@ -103,7 +113,7 @@ static __always_inline void come_back(struct thread *t, struct task_struct *next
 		submit(e);
 	}
 	t->off_ns = 0;
-	t->on_ns = now;
+	t->on_ns = back;
 }
 
 /* (bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state) */
@@ -216,7 +226,7 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 	if (!t)
 		lost_thread();
 	now = bpf_ktime_get_ns();
-	if (reserve(e, now)) {
+	if (!stopped(now) && reserve(e, now)) {
 		fill_head(&e->head, is_thread ? EVENT_THREAD : EVENT_FORK, now, now, parent,
 			  of_parent ? of_parent->ns_pid : 0);
 		e->child_pid = child->tgid;
@@ -224,7 +234,7 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 		e->child_ns_pid = init.ns_pid;
 		e->code = 0;
 		e->why = t ? WHY_CHILD : 0;
-		e->unused = 0;
+		e->alone = 0;
 		submit(e);
 		/* Not so when the record is lost: then the iterator tells user space later. */
 		if (t)
@@ -243,7 +253,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, int old_pid, struct linu
 	if (!t)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (reserve(e, now)) {
+	if (!stopped(now) && reserve(e, now)) {
 		fill_head(&e->head, EVENT_EXEC, now, now, p, t->ns_pid);
 		if (bpf_probe_read_kernel_str(e->exe, sizeof(e->exe), bprm->filename) < 0)
 			e->exe[0] = 0;
@@ -265,7 +275,7 @@ int BPF_PROG(sched_process_exit, struct task_struct *p)
 		return 0;
 	flush_pages(p, t);
 	now = bpf_ktime_get_ns();
-	if (reserve(e, now)) {
+	if (!stopped(now) && reserve(e, now)) {
 		fill_head(&e->head, last ? EVENT_PROCESS_EXIT : EVENT_THREAD_EXIT, now, now, p, t->ns_pid);
 		e->code = p->exit_code;
 		if (last) {
@@ -278,9 +288,11 @@ int BPF_PROG(sched_process_exit, struct task_struct *p)
 		e->child_tid = 0;
 		e->child_ns_pid = 0;
 		e->why = 0;
-		e->unused = 0;
+		e->alone = 0;
 		submit(e);
 	}
+	if (last)
+		forget_sender(p);
 	/* What it does from here on is the kernel's cleaning up. */
 	bpf_task_storage_delete(&threads, p);
 	return 0;
@@ -303,6 +315,8 @@ int BPF_PROG(mm_page_alloc, struct page *page, unsigned int order)
 	if (!t || in_irq())
 		return 0;
 	now = bpf_ktime_get_ns();
+	if (stopped(now))
+		return 0;
 
 	t->pages_busy = 1;
 	barrier();

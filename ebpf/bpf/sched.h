@@ -28,6 +28,11 @@ enum event_kind {
 	EVENT_WATCHED = 8,
 	/* An interval of this thread has no record. */
 	EVENT_UNMATCHED = 9,
+	/* A process calls cuInit and is watched from now on. */
+	EVENT_CUDA = 10,
+	EVENT_IO = 11,
+	EVENT_RETRANSMIT = 12,
+	EVENT_OOM = 13,
 };
 
 /* Why a process is watched. User space stores the first two in `requests`. */
@@ -84,7 +89,7 @@ struct switch_event {
 	__u32 unused;
 };
 
-/* FORK, THREAD, exits, WATCHED, UNMATCHED. */
+/* FORK, THREAD, exits, WATCHED, CUDA. */
 struct task_event {
 	struct event_head head;
 	__u32 child_pid;
@@ -95,7 +100,8 @@ struct task_event {
 	__s32 code;
 	/* WATCHED: enum why. */
 	__u32 why;
-	__u32 unused;
+	/* CUDA: the calling thread is the only one of its process, so all of it is watched. */
+	__u32 alone;
 };
 
 #define EXE_BYTES 256
@@ -105,11 +111,44 @@ struct exec_event {
 	char exe[EXE_BYTES];
 };
 
-/* PAGES. */
+/* PAGES, RETRANSMIT. */
 struct amount_event {
 	struct event_head head;
 	__u64 count;
 	__u64 bytes;
+};
+
+/* `io_event.op`. */
+enum io_op {
+	IO_READ = 0,
+	IO_WRITE = 1,
+	IO_DISCARD = 2,
+};
+
+#define DISK_BYTES 32
+
+/* A request to a block device, from its making to its completion. */
+struct io_event {
+	struct event_head head;
+	__u64 bytes;
+	__u32 op;
+	__u32 unused;
+	char disk[DISK_BYTES];
+};
+
+#define OOM_HAS_MEMORY 1u
+
+/* The OOM killer's victim: the head's thread. Before 6.9 only its `tid` is known. */
+struct oom_event {
+	struct event_head head;
+	/* Whose allocation found no memory. */
+	struct who by;
+	__u64 total_vm_bytes;
+	__u64 anon_rss_bytes;
+	__u64 file_rss_bytes;
+	__u64 shmem_rss_bytes;
+	__s32 oom_score_adj;
+	__u32 flags;
 };
 
 /* What one CPU has counted. `seen` = records in the ring + all that is lost. */

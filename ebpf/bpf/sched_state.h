@@ -58,7 +58,7 @@ struct {
 	__type(value, __u32);
 } requests SEC(".maps");
 
-/* [0]: the instant up to which intervals count when tracing stops. */
+/* [0]: the instant up to which intervals count when tracing stops; all ones before. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -111,9 +111,34 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+static __always_inline __u64 stop_ns(void)
+{
+	__u32 zero = 0;
+	__u64 *at = bpf_map_lookup_elem(&stop_at, &zero);
+
+	return at ? *at : ~0ull;
+}
+
+/* Whether tracing has ended at `now`, though not all programs are detached yet. */
+static __always_inline bool stopped(__u64 now)
+{
+	return now >= stop_ns();
+}
+
 static __always_inline struct thread *watched(struct task_struct *task)
 {
 	return bpf_task_storage_get(&threads, task, NULL, 0);
+}
+
+/*
+ * The element of a thread, or that of its process's leader: the kernel makes threads for a process (io_uring's) of whose birth
+ * no tracepoint tells. For events that are rare beside context switches.
+ */
+static __always_inline struct thread *watched_process(struct task_struct *task)
+{
+	struct thread *t = watched(task);
+
+	return t ? t : watched(task->group_leader);
 }
 
 /* A thread that cannot be watched: at least one record that will never be. */
@@ -159,9 +184,12 @@ static __always_inline void fill_head(struct event_head *head, __u32 kind, __u64
  */
 static __always_inline void lost_end(struct task_struct *task, __u64 from_ns, __u64 now)
 {
+	__u64 stop = stop_ns();
 	struct event_head *e;
 
-	if (reserve(e, from_ns)) {
+	if (now > stop)
+		now = stop;
+	if (from_ns < now && reserve(e, from_ns)) {
 		fill_head(e, EVENT_UNMATCHED, from_ns, now, task, 0);
 		submit(e);
 	}

@@ -6,12 +6,14 @@
 #ifndef INGERO_SCHED_TASKS_H
 #define INGERO_SCHED_TASKS_H
 
-#include "sched_state.h"
+#include "sched_block.h"
 
 #define PF_EXITING 0x00000004
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	/* How many tasks came before. */
+	__u64 seq_num;
 } __attribute__((preserve_access_index));
 
 struct bpf_iter__task {
@@ -25,6 +27,39 @@ static __always_inline void count_task(__u32 which)
 
 	if (counter)
 		*counter += 1;
+}
+
+static __always_inline bool is_gone(struct task_struct *task)
+{
+	return task->exit_state || (task->flags & PF_EXITING);
+}
+
+/*
+ * Watches a task that exists already; NULL where there is no memory for it.
+ *
+ * If it is off the CPU now, it has left at an instant that we do not know. Its interval begins here and now, which is the
+ * earliest there is evidence of, with the state that it is in.
+ */
+static __always_inline struct thread *begin_to_watch(struct task_struct *task, __u32 why)
+{
+	unsigned long switches = task->nvcsw + task->nivcsw;
+	__u64 now = bpf_ktime_get_ns();
+	struct thread init = {};
+	struct thread *t;
+
+	init.why = why;
+	init.ns_pid = ns_pid_of(task);
+	if (!is_gone(task) && !task->on_cpu) {
+		unsigned int state = task->__state;
+
+		init.state = left_as(state == TASK_WAKING ? 0 : state);
+		init.off_ns = now;
+	}
+	t = bpf_task_storage_get(&threads, task, &init, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* It came or went meanwhile: what we saw is no more true, unless a switch has put it right already. */
+	if (t && init.off_ns && (task->on_cpu || task->nvcsw + task->nivcsw != switches))
+		__sync_val_compare_and_swap(&t->off_ns, init.off_ns, 0);
+	return t;
 }
 
 /* Why a task that is not watched yet should be; 0 if it should not. */
@@ -63,10 +98,6 @@ static __always_inline __u32 reason_to_watch(struct task_struct *task)
  *     pass 1   C: its parent P is not watched yet     P: asked for, watched     (D is born of C, which is not watched)
  *     pass 2   C: child of P, watched                 D: child of C, watched    (or pass 3, if D comes before C)
  *     pass 3   nothing new: all descendants are watched, and so will be what they fork
- *
- *
- * A thread that is off the CPU now has left at an instant that we do not know. Its interval begins here and now, which is
- * the earliest there is evidence of, with the state that it is in.
  */
 SEC("iter/task")
 int watch_tasks(struct bpf_iter__task *ctx)
@@ -74,40 +105,21 @@ int watch_tasks(struct bpf_iter__task *ctx)
 	struct seq_file *seq = ctx->meta->seq;
 	struct task_struct *task = ctx->task;
 	struct task_event e = {};
-	struct thread init = {};
-	unsigned long switches;
 	struct thread *t;
-	__u64 now;
 
 	if (!task || BPF_CORE_READ(task, signal, live.counter) == 0)
 		return 0;
 	t = watched(task);
 	if (!t) {
-		bool leader = task->pid == task->tgid;
-		bool gone = task->exit_state || (task->flags & PF_EXITING);
+		__u32 why = reason_to_watch(task);
 
-		init.why = reason_to_watch(task);
 		/* A leader stays for its process's other threads, which are found through it, when it has gone itself. */
-		if (!init.why || (gone && !leader))
+		if (!why || (is_gone(task) && task->pid != task->tgid))
 			return 0;
-		switches = task->nvcsw + task->nivcsw;
-		now = bpf_ktime_get_ns();
-		init.ns_pid = ns_pid_of(task);
-		if (!gone && !task->on_cpu) {
-			unsigned int state = task->__state;
-
-			init.state = left_as(state == TASK_WAKING ? 0 : state);
-			init.off_ns = now;
-		}
-		t = bpf_task_storage_get(&threads, task, &init, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		if (!t) {
-			count_task(TASKS_FAILED);
+		t = begin_to_watch(task, why);
+		count_task(t ? TASKS_ADDED : TASKS_FAILED);
+		if (!t)
 			return 0;
-		}
-		count_task(TASKS_ADDED);
-		/* It came or went meanwhile: what we saw is no more true, unless a switch has put it right already. */
-		if (init.off_ns && (task->on_cpu || task->nvcsw + task->nivcsw != switches))
-			__sync_val_compare_and_swap(&t->off_ns, init.off_ns, 0);
 	}
 	if (t->announced || task->pid != task->tgid)
 		return 0;
@@ -119,7 +131,27 @@ int watch_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Writes what is still open at `stop_at`; the other programs are detached by then, so nothing changes any more. */
+/* Writes the request of this index that user space asks about, if it is with its device. */
+static __always_inline void write_if_in_flight(struct seq_file *seq, __u64 index)
+{
+	__u32 slot = index;
+	__u64 *address = bpf_map_lookup_elem(&asked, &slot);
+	struct io_event *made;
+	struct io_event e;
+
+	if (!address || !*address)
+		return;
+	made = bpf_map_lookup_elem(&in_flight, address);
+	if (!made || BPF_CORE_READ((struct request *)*address, state) != MQ_RQ_IN_FLIGHT)
+		return;
+	e = *made;
+	bpf_seq_write(seq, &e, sizeof(e));
+}
+
+/*
+ * Writes what is still open at `stop_at`; the other programs are detached by then, so nothing changes any more. Requests are
+ * none of the tasks', but there is always a task for each, nearly.
+ */
 SEC("iter/task")
 int open_tasks(struct bpf_iter__task *ctx)
 {
@@ -133,6 +165,7 @@ int open_tasks(struct bpf_iter__task *ctx)
 
 	if (!task)
 		return 0;
+	write_if_in_flight(seq, ctx->meta->seq_num);
 	t = watched(task);
 	end = bpf_map_lookup_elem(&stop_at, &zero);
 	if (!t || !end)

@@ -80,6 +80,7 @@ fn map_fd(map: &Map) -> Option<RawFd> {
         | Map::LruHashMap(map)
         | Map::PerCpuHashMap(map)
         | Map::RingBuf(map)
+        | Map::SkStorage(map)
         | Map::Unsupported(map) => Some(map.fd().as_fd().as_raw_fd()),
         _ => None,
     }

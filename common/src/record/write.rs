@@ -312,13 +312,48 @@ pub struct Amount<'a> {
     pub dur_ns: Option<u64>,
     pub pid: u32,
     pub tid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_pid: Option<u32>,
     pub comm: Text<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// The block device, such as `nvme0n1`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dev: Option<&'a str>,
+    pub dev: Option<Text<'a>>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub open: bool,
+}
+
+/// The kernel ended a process to get at its memory.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct OomKill<'a> {
+    pub src: &'static str,
+    pub op: &'static str,
+    pub mono_ns: u64,
+    pub ts: Ts,
+    pub pid: u32,
+    pub tid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_pid: Option<u32>,
+    pub comm: Text<'a>,
+    /// Whose allocation found no memory.
+    pub by: Thread<'a>,
+    #[serde(flatten)]
+    pub memory: Option<OomMemory>,
+}
+
+/// What the victim of [`OomKill`] had.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct OomMemory {
+    pub total_vm_bytes: u64,
+    pub anon_rss_bytes: u64,
+    pub file_rss_bytes: u64,
+    pub shmem_rss_bytes: u64,
+    pub oom_score_adj: i32,
 }
 
 /// The machine over the past interval.
@@ -341,6 +376,22 @@ pub struct Sample<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub psi: Option<Psi>,
     pub quota: &'a [Quota],
+    /// Absent where the NVIDIA management library does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<&'a [Gpu]>,
+}
+
+/// What NVIDIA's management library says of one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Gpu {
+    /// Its number there, which need not be CUDA's.
+    pub index: u32,
+    /// Share of the library's own last sample period in which a kernel ran, percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub util_pct: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_used_bytes: Option<u64>,
 }
 
 /// Pressure stall information, "some" avg10, in percent.

@@ -7,6 +7,8 @@
 pub const COMM_BYTES: usize = 16;
 /// Space for the path of an executable, NUL-terminated (`EXE_BYTES`).
 const EXE_BYTES: usize = 256;
+/// Space for the name of a disk, NUL-terminated (`DISK_BYTES`).
+const DISK_BYTES: usize = 32;
 
 const KIND_SWITCH: u32 = 1;
 const KIND_FORK: u32 = 2;
@@ -17,12 +19,20 @@ const KIND_PROCESS_EXIT: u32 = 6;
 const KIND_PAGES: u32 = 7;
 const KIND_WATCHED: u32 = 8;
 const KIND_UNMATCHED: u32 = 9;
+const KIND_CUDA: u32 = 10;
+const KIND_IO: u32 = 11;
+const KIND_RETRANSMIT: u32 = 12;
+const KIND_OOM: u32 = 13;
 
 const HAS_BY: u32 = 1;
 const HAS_PREV: u32 = 2;
 const HAS_WAKER: u32 = 4;
 const WAKER_IRQ: u32 = 8;
 const OPEN: u32 = 16;
+const OOM_HAS_MEMORY: u32 = 1;
+
+/// The length of an I/O event (`struct io_event`).
+pub(super) const IO_BYTES: usize = 48 + 8 + 8 + DISK_BYTES;
 
 /// A thread at the moment of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +90,58 @@ pub enum Why {
     Cuda = 2,
     /// It descends from a watched one.
     Child = 3,
+}
+
+/// What a request asks of a block device (`enum io_op`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoOp {
+    /// Data from it.
+    Read = 0,
+    /// Data to it, zeroes among them.
+    Write = 1,
+    /// That it forget data.
+    Discard = 2,
+}
+
+/// A request to a block device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Io<'a> {
+    /// The thread that asked, from the making of the request to its completion.
+    pub head: Head<'a>,
+    /// Read, written or discarded.
+    pub bytes: u64,
+    /// Which of these.
+    pub op: IoOp,
+    /// The name of the disk, NUL-terminated: `nvme0n1`.
+    pub disk: &'a [u8],
+    /// The device has not completed it by the end of the interval.
+    pub open: bool,
+}
+
+/// The OOM killer chose a victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Oom<'a> {
+    /// The victim. Before Linux 6.9 only its `tid` is known, `pid` is 0 and `comm` empty.
+    pub head: Head<'a>,
+    /// Whose allocation found no memory.
+    pub by: Who<'a>,
+    /// What the victim had, where that is known.
+    pub memory: Option<OomMemory>,
+}
+
+/// The memory of a victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OomMemory {
+    /// Size of its address space.
+    pub total_vm_bytes: u64,
+    /// Resident anonymous memory.
+    pub anon_rss_bytes: u64,
+    /// Resident pages of files.
+    pub file_rss_bytes: u64,
+    /// Resident shared memory.
+    pub shmem_rss_bytes: u64,
+    /// The adjustment of its badness, -1000 to 1000.
+    pub oom_score_adj: i32,
 }
 
 /// One event.
@@ -144,6 +206,24 @@ pub enum Event<'a> {
         /// The reason.
         why: Why,
     },
+    /// A process has called cuInit; the calling thread is watched from here on.
+    CudaInit {
+        /// The calling thread.
+        head: Head<'a>,
+        /// It is the only one of its process, which is watched as a whole therefore.
+        alone: bool,
+    },
+    /// A request to a block device has been completed, or has not when tracing stops.
+    Io(Io<'a>),
+    /// TCP sent something again on a connection of this thread's.
+    Retransmit {
+        /// The thread that connected or sent last.
+        head: Head<'a>,
+        /// How often.
+        count: u64,
+    },
+    /// The OOM killer chose a victim.
+    Oom(Oom<'a>),
     /// A thread was off the CPU once in this time, and only one end of that was seen: a record that is lost.
     Unmatched(Head<'a>),
 }
@@ -155,10 +235,18 @@ pub fn decode(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
     let (kind, head) = head(&mut fields)?;
     let event = match kind {
         KIND_SWITCH => Event::Switch(switch(head, &mut fields)?),
-        KIND_FORK | KIND_THREAD | KIND_THREAD_EXIT | KIND_PROCESS_EXIT | KIND_WATCHED => task(kind, head, &mut fields)?,
+        KIND_FORK | KIND_THREAD | KIND_THREAD_EXIT | KIND_PROCESS_EXIT | KIND_WATCHED | KIND_CUDA => {
+            task(kind, head, &mut fields)?
+        }
         KIND_UNMATCHED => Event::Unmatched(head),
         KIND_EXEC => Event::Exec { head, exe: fields.bytes(EXE_BYTES)? },
         KIND_PAGES => Event::Pages { head, count: fields.u64()?, bytes: fields.u64()? },
+        KIND_RETRANSMIT => {
+            let (count, _bytes) = (fields.u64()?, fields.u64()?);
+            Event::Retransmit { head, count }
+        }
+        KIND_IO => Event::Io(io(head, &mut fields)?),
+        KIND_OOM => Event::Oom(oom(head, &mut fields)?),
         _ => return None,
     };
     Some((event, bytes.len() - fields.0.len()))
@@ -192,8 +280,9 @@ fn switch<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Switch<'a>> {
 fn task<'a>(kind: u32, head: Head<'a>, fields: &mut Fields<'a>) -> Option<Event<'a>> {
     let (child_pid, child_tid, child_ns_pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let code = fields.u32()?.cast_signed();
-    let (why, _unused) = (fields.u32()?, fields.u32()?);
+    let (why, alone) = (fields.u32()?, fields.u32()?);
     Some(match kind {
+        KIND_CUDA => Event::CudaInit { head, alone: alone != 0 },
         KIND_FORK => Event::Fork {
             head,
             child_pid,
@@ -208,6 +297,26 @@ fn task<'a>(kind: u32, head: Head<'a>, fields: &mut Fields<'a>) -> Option<Event<
             why: [Why::Asked, Why::Cuda, Why::Child].into_iter().find(|known| *known as u32 == why)?,
         },
     })
+}
+
+fn io<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Io<'a>> {
+    let bytes = fields.u64()?;
+    let (op, _unused) = (fields.u32()?, fields.u32()?);
+    let op = [IoOp::Read, IoOp::Write, IoOp::Discard].into_iter().find(|known| *known as u32 == op)?;
+    Some(Io { head, bytes, op, disk: fields.bytes(DISK_BYTES)?, open: false })
+}
+
+fn oom<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Oom<'a>> {
+    let by = fields.who()?;
+    let memory = OomMemory {
+        total_vm_bytes: fields.u64()?,
+        anon_rss_bytes: fields.u64()?,
+        file_rss_bytes: fields.u64()?,
+        shmem_rss_bytes: fields.u64()?,
+        oom_score_adj: fields.u32()?.cast_signed(),
+    };
+    let known = fields.u32()? & OOM_HAS_MEMORY != 0;
+    Some(Oom { head, by, memory: known.then_some(memory) })
 }
 
 /// Takes fields off the front of a byte slice.
@@ -324,6 +433,35 @@ mod tests {
         let bytes = Bytes::default().head(KIND_UNMATCHED).0;
         let Some((Event::Unmatched(head), len)) = decode(&bytes) else { panic!() };
         assert_eq!((head.mono_ns, head.dur_ns, head.who.tid, len), (100, 800, 8, bytes.len()));
+    }
+
+    #[test]
+    fn requests_and_what_else_is_not_of_the_scheduler() {
+        let io = |op| {
+            let mut bytes = Bytes::default().head(KIND_IO).u64s(&[8192]).u32s(&[op, 0]).0;
+            bytes.extend(b"nvme0n1\0");
+            bytes.resize(IO_BYTES, 0);
+            bytes
+        };
+        let bytes = io(1);
+        let Some((Event::Io(read), IO_BYTES)) = decode(&bytes) else { panic!() };
+        assert_eq!((read.bytes, read.op, read.head.who.tid), (8192, IoOp::Write, 8));
+        assert!(read.disk.starts_with(b"nvme0n1\0"));
+        assert!(decode(&io(3)).is_none(), "no such operation");
+
+        let oom = |flags| Bytes::default().head(KIND_OOM).who(1, 2, "by").u64s(&[40, 30, 20, 10]).u32s(&[5, flags]).0;
+        let bytes = oom(OOM_HAS_MEMORY);
+        let Some((Event::Oom(victim), _)) = decode(&bytes) else { panic!() };
+        assert_eq!((victim.head.who.tid, name(&victim.by)), (8, "by".into()));
+        let memory = victim.memory.unwrap();
+        assert_eq!((memory.total_vm_bytes, memory.shmem_rss_bytes, memory.oom_score_adj), (40, 10, 5));
+        let bytes = oom(0);
+        assert!(matches!(decode(&bytes).unwrap().0, Event::Oom(Oom { memory: None, .. })));
+
+        let bytes = Bytes::default().head(KIND_RETRANSMIT).u64s(&[1, 0]).0;
+        assert!(matches!(decode(&bytes).unwrap().0, Event::Retransmit { count: 1, .. }));
+        let bytes = Bytes::default().head(KIND_CUDA).u32s(&[0, 0, 0, 0, 2, 1]).0;
+        assert!(matches!(decode(&bytes).unwrap().0, Event::CudaInit { alone: true, .. }));
     }
 
     #[test]

@@ -4,46 +4,27 @@
 //! task that exists and watch those that are named and their descendants. Children that are born later are watched by
 //! the kernel itself, from their birth.
 
+mod cu_init;
 pub mod event;
+mod points;
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
+use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
-use aya::programs::{BtfTracePoint, Iter, Program};
+use aya::programs::Iter;
+
+use ingero_common::clock::mono_ns;
 
 use crate::load::{Kernel, StartError};
 use crate::ring::{Ring, wakeup_bytes};
-use event::{Event, Why, decode};
+use cu_init::CuInit;
+use event::{Event, IO_BYTES, Io, Why, decode};
+use points::Points;
 
 static OBJECT: &[u8] = crate::object!("sched");
-
-/// Programs are named after their tracepoints. Interrupts first: a wake-up must find their depth counted.
-const TRACEPOINTS: [&str; 13] = [
-    "irq_handler_entry",
-    "irq_handler_exit",
-    "softirq_entry",
-    "softirq_exit",
-    "hrtimer_expire_entry",
-    "hrtimer_expire_exit",
-    "sched_process_fork",
-    "sched_process_exec",
-    "sched_process_exit",
-    "sched_waking",
-    "sched_wakeup",
-    "sched_wakeup_new",
-    "sched_switch",
-];
-/// Not on every architecture and in every kernel.
-const OPTIONAL_TRACEPOINTS: [&str; 6] = [
-    "call_function_entry",
-    "call_function_exit",
-    "call_function_single_entry",
-    "call_function_single_exit",
-    "irq_work_entry",
-    "irq_work_exit",
-];
-const PAGES_TRACEPOINT: &str = "mm_page_alloc";
 
 /// The first kernel whose sched_switch tells the state that the thread leaves with.
 const PREV_STATE_SINCE: (u32, u32) = (5, 18);
@@ -66,6 +47,10 @@ pub struct Config {
     pub all: bool,
     /// Page allocations.
     pub pages: Pages,
+    /// Requests to block devices, and what TCP sends again.
+    pub io: bool,
+    /// Be ready for [`Tracer::probe_cu_init`].
+    pub cu_init: bool,
     /// Size of the ring buffer in bytes; rounded up to a power of two of at least a page.
     pub ring_bytes: u32,
 }
@@ -77,7 +62,7 @@ pub struct Counters {
     pub seen: u64,
     /// Lost because the ring had no room.
     pub ring_full: u64,
-    /// Threads that could not be watched for want of memory.
+    /// Threads that could not be watched, and requests to devices that could not be followed, for want of memory.
     pub map_full: u64,
 }
 
@@ -93,8 +78,10 @@ pub struct Tracer {
     tasks: Array<MapData, u64>,
     /// Tasks that exist and could not be watched.
     unwatchable: u64,
-    attached: Vec<&'static str>,
-    missing: Vec<&'static str>,
+    in_flight: HashMap<MapData, u64, [u8; IO_BYTES]>,
+    asked: Array<MapData, u64>,
+    cu_init: Option<CuInit>,
+    points: Points,
 }
 
 impl Tracer {
@@ -126,24 +113,18 @@ impl Tracer {
         for iterator in ["watch_tasks", "open_tasks"] {
             load_iterator(kernel, &mut ebpf, iterator)?;
         }
-        let (mut attached, mut missing) = (Vec::new(), Vec::new());
-        for name in OPTIONAL_TRACEPOINTS {
-            match attach(kernel, &mut ebpf, name) {
-                Ok(()) => attached.push(name),
-                Err(_) => missing.push(name),
-            }
-        }
+        // While all maps are still in place.
+        let cu_init = if config.cu_init { Some(CuInit::load(kernel, OBJECT, &mut ebpf)?) } else { None };
         let mut lost_since = take(&mut ebpf, "lost_since", Array::try_from)?;
         lost_since.set(0, NOTHING_LOST, 0).map_err(|e| StartError::refused("map lost_since", &e))?;
-        let pages = (config.pages != Pages::Off).then_some(PAGES_TRACEPOINT);
-        for name in pages.into_iter().chain(TRACEPOINTS) {
-            attach(kernel, &mut ebpf, name)?;
-            attached.push(name);
-        }
+        let mut stop_at = take(&mut ebpf, "stop_at", Array::try_from)?;
+        stop_at.set(0, NOT_STOPPED, 0).map_err(|e| StartError::refused("map stop_at", &e))?;
+        let points = Points::attach(kernel, &mut ebpf, &config)?;
         let requests = take(&mut ebpf, "requests", HashMap::try_from)?;
         let counters = take(&mut ebpf, "counters", PerCpuArray::try_from)?;
-        let stop_at = take(&mut ebpf, "stop_at", Array::try_from)?;
         let tasks = take(&mut ebpf, "tasks", Array::try_from)?;
+        let in_flight = take(&mut ebpf, "in_flight", HashMap::try_from)?;
+        let asked = take(&mut ebpf, "asked", Array::try_from)?;
         let ring = Ring::take(&mut ebpf, "events")?;
         Ok(Self {
             ebpf,
@@ -155,20 +136,22 @@ impl Tracer {
             stop_at,
             tasks,
             unwatchable: 0,
-            attached,
-            missing,
+            in_flight,
+            asked,
+            cu_init,
+            points,
         })
     }
 
     /// Names of the tracepoints in use.
     pub fn attached(&self) -> &[&'static str] {
-        &self.attached
+        &self.points.attached
     }
 
-    /// Names of tracepoints that this kernel does not have. All of them are about interrupts of rarer kinds: a thread that
-    /// one of those wakes may show the interrupted thread as its waker.
+    /// Names of tracepoints that this kernel does not have. Those about interrupts of rarer kinds: a thread that one of them
+    /// wakes may show the interrupted thread as its waker. Of `block_`, `tcp_`, `mark_victim`: there are no such records.
     pub fn missing(&self) -> &[&'static str] {
-        &self.missing
+        &self.points.missing
     }
 
     /// The events.
@@ -247,27 +230,76 @@ impl Tracer {
         Ok(Some(since))
     }
 
-    /// Detaches everything. The ring can still be drained.
+    /// Has every process that calls cuInit watched from that instant. `library` is a copy of libcuda, `offset` where in the
+    /// file the function's probe belongs, bytes. Also in processes that map it later.
     ///
-    /// The last to be attached goes first: an interval must not end when the wake-up in it is seen no more.
-    pub fn detach(&mut self) {
-        for name in std::mem::take(&mut self.attached).into_iter().rev() {
-            if let Some(Program::BtfTracePoint(program)) = self.ebpf.program_mut(name) {
-                // Unloading drops the links; an error would mean that there is nothing to detach.
-                let _ = program.unload();
-            }
+    /// # Errors
+    /// The kernel's, about this file.
+    pub fn probe_cu_init(&mut self, library: &File, offset: u64) -> io::Result<()> {
+        match &mut self.cu_init {
+            Some(cu_init) => cu_init.probe(&mut self.ebpf, library, offset),
+            None => Err(ErrorKind::Unsupported.into()),
         }
     }
 
-    /// Calls `each` with what was open at `at_ns`: an [`Event::Switch`] for each thread off the CPU, and page sums. To be
-    /// called once, after [`Self::detach`]; `at_ns` is an instant just before it.
+    /// Ends tracing at one instant, which is returned (CLOCK_MONOTONIC ns), and detaches everything. What happens later is in
+    /// no event; what goes on at that instant is given by [`Self::open`]. The ring can still be drained.
+    ///
+    /// # Errors
+    /// The kernel's; everything is detached in any case.
+    pub fn stop(&mut self) -> io::Result<u64> {
+        // This may take some tenths of a second, during which the rest is still traced.
+        if let Some(mut cu_init) = self.cu_init.take() {
+            cu_init.detach(&mut self.ebpf);
+        }
+        let stopped = self.set_stop();
+        self.points.detach(&mut self.ebpf);
+        stopped
+    }
+
+    /// The programs look at the instant when they run, so it must lie ahead when they get to know it.
+    fn set_stop(&mut self) -> io::Result<u64> {
+        loop {
+            let at_ns = mono_ns() + AHEAD.as_nanos() as u64;
+            self.stop_at.set(0, at_ns, 0).map_err(io::Error::other)?;
+            let now_ns = mono_ns();
+            if now_ns < at_ns {
+                std::thread::sleep(Duration::from_nanos(at_ns - now_ns));
+                return Ok(at_ns);
+            }
+            self.stop_at.set(0, NOT_STOPPED, 0).map_err(io::Error::other)?;
+        }
+    }
+
+    /// Calls `each` with what was going on when tracing was stopped at `at_ns`: an [`Event::Switch`] for each thread off the
+    /// CPU, page sums, and an [`Event::Io`] for each request that is with its device. To be called once, after [`Self::stop`].
     ///
     /// # Errors
     /// What reading the iterator gives.
-    pub fn open_at(&mut self, at_ns: u64, each: impl FnMut(Event<'_>)) -> io::Result<()> {
-        self.stop_at.set(0, at_ns, 0).map_err(io::Error::other)?;
+    pub fn open(&mut self, at_ns: u64, mut each: impl FnMut(Event<'_>)) -> io::Result<()> {
+        let mut requests = Vec::new();
+        for request in self.in_flight.iter() {
+            requests.push(request.map_err(io::Error::other)?);
+        }
+        for (slot, (address, _)) in (0..self.asked.len()).zip(&requests) {
+            self.asked.set(slot, *address, 0).map_err(io::Error::other)?;
+        }
         let bytes = self.iterate("open_tasks")?;
-        for_each_event(&bytes, each);
+        let mut in_flight = Vec::new();
+        for_each_event(&bytes, |event| match event {
+            Event::Io(io) => in_flight.push((io.head.mono_ns, io.head.who.tid)),
+            other => each(other),
+        });
+        for (_, bytes) in &requests {
+            let Some((Event::Io(mut io), _)) = decode(bytes) else { continue };
+            io.head.dur_ns = at_ns.saturating_sub(io.head.mono_ns);
+            if in_flight.contains(&(io.head.mono_ns, io.head.who.tid)) {
+                each(Event::Io(Io { open: true, ..io }));
+            } else {
+                // Its end was not seen, or it waits for its turn.
+                each(Event::Unmatched(io.head));
+            }
+        }
         Ok(())
     }
 
@@ -298,6 +330,10 @@ impl Tracer {
 const ITERATOR_BUFFER_BYTES: usize = 64 * 1024;
 /// How often to try again where memory for watching a task is short.
 const ATTEMPTS: u32 = 100;
+/// What `stop_at` holds before.
+const NOT_STOPPED: u64 = u64::MAX;
+/// How far ahead the end of tracing is set.
+const AHEAD: Duration = Duration::from_millis(1);
 /// What `lost_since` holds while nothing is lost.
 const NOTHING_LOST: u64 = u64::MAX;
 
@@ -312,18 +348,6 @@ fn take<M>(ebpf: &mut Ebpf, name: &str, convert: impl FnOnce(Map) -> Result<M, M
     let refused = |e: &(dyn std::error::Error + 'static)| StartError::refused(format!("map {name}"), e);
     let map = ebpf.take_map(name).ok_or_else(|| refused(&io::Error::from(ErrorKind::NotFound)))?;
     convert(map).map_err(|e| refused(&e))
-}
-
-fn attach(kernel: &Kernel, ebpf: &mut Ebpf, name: &str) -> Result<(), StartError> {
-    let refused = |e: &(dyn std::error::Error + 'static)| StartError::refused(format!("tracepoint {name}"), e);
-    let program: &mut BtfTracePoint = ebpf
-        .program_mut(name)
-        .ok_or_else(|| refused(&io::Error::from(ErrorKind::NotFound)))?
-        .try_into()
-        .map_err(|e: aya::programs::ProgramError| refused(&e))?;
-    program.load(name, kernel.btf()).map_err(|e| refused(&e))?;
-    program.attach().map_err(|e| refused(&e))?;
-    Ok(())
 }
 
 fn load_iterator(kernel: &Kernel, ebpf: &mut Ebpf, name: &str) -> Result<(), StartError> {

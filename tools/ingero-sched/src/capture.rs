@@ -17,7 +17,7 @@ use ingero_ebpf::sched::{Counters, Tracer};
 use serde::Serialize;
 
 use crate::options::Options;
-use crate::processes::{Processes, child_watch};
+use crate::processes::{Processes, child_watch, cuda_watch};
 use crate::sample::Sampler;
 use crate::{TOOL, record};
 
@@ -37,6 +37,7 @@ struct Filter<'a> {
     cuda: bool,
     all: bool,
     pages: &'a str,
+    io: bool,
 }
 
 /// A running capture.
@@ -47,8 +48,10 @@ struct Capture {
     sampler: Option<Sampler>,
     /// Samples written; the kernel side has counted everything else.
     samples: u64,
-    /// Records of threads that were off the CPU at the end.
+    /// Records of what was still going on at the end.
     opened: u64,
+    /// There is more to be watched than the kernel side does by itself.
+    behind: bool,
     counted: Counters,
     counted_ns: u64,
     log: Log,
@@ -69,6 +72,7 @@ pub(crate) fn run(options: &Options, tracer: Tracer, output: Output, stop: &Stop
         sampler: None,
         samples: 0,
         opened: 0,
+        behind: false,
         counted: Counters::default(),
         counted_ns: mono_ns(),
         log,
@@ -92,6 +96,7 @@ impl Capture {
             } else {
                 "summed"
             },
+            io: !options.no_io,
         };
         let probes = Probes {
             attached: self.tracer.attached().to_vec(),
@@ -102,7 +107,8 @@ impl Capture {
         for &pid in &options.pids {
             self.tracer.request(pid, Why::Asked).with_context(|| format!("asking to watch process {pid}"))?;
         }
-        self.processes.scan(&mut self.tracer)?;
+        self.processes.probe_installed(&mut self.tracer, &self.log);
+        self.processes.scan(&mut self.tracer, &self.log)?;
         self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
         for pid in options.pids.iter().filter(|pid| !self.processes.is_watched(**pid)) {
             self.log.warn(format!("process {pid} is not watched: it has just ended, or is hidden from tracing"));
@@ -134,9 +140,12 @@ impl Capture {
                     return Err(io::Error::from(io::ErrorKind::BrokenPipe)).context("writing records");
                 }
                 // A lost birth leaves a process that is watched and not told of.
-                if self.processes.scan(&mut self.tracer)? || lost {
-                    self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
+                if self.processes.scan(&mut self.tracer, &self.log)? || lost {
+                    self.behind = true;
                 }
+            }
+            if std::mem::take(&mut self.behind) {
+                self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
             }
             if now >= next_sample {
                 // Not from `now`: seconds must not grow by what each of them takes.
@@ -157,8 +166,7 @@ impl Capture {
 
     /// Stops the kernel side, then writes what it still holds and what is open.
     fn finish(mut self) -> anyhow::Result<()> {
-        let stop_ns = mono_ns();
-        self.tracer.detach();
+        let stop_ns = self.tracer.stop().context("stopping the tracer")?;
         // A program that was running on another CPU may still have counted and written something.
         loop {
             while self.drain()? > 0 {}
@@ -171,7 +179,7 @@ impl Capture {
         let (stream, opened) = (&mut self.stream, &mut self.opened);
         let mut result = Ok(());
         self.tracer
-            .open_at(stop_ns, |event| {
+            .open(stop_ns, |event| {
                 if result.is_ok() {
                     *opened += 1;
                     result = record::write(stream, &event);
@@ -194,13 +202,16 @@ impl Capture {
     /// Writes what the ring holds, one batch at most; how many events that was.
     fn drain(&mut self) -> anyhow::Result<usize> {
         let (stream, processes) = (&mut self.stream, &mut self.processes);
-        let mut result = Ok(());
+        let mut result = Ok(false);
+        let mut cuda_began = false;
         let count = self.tracer.ring().drain(BATCH, |bytes| {
             if result.is_ok() {
                 result = handle(stream, processes, bytes);
+                cuda_began |= matches!(result, Ok(true));
             }
         });
-        result.map(|()| count)
+        self.behind |= cuda_began;
+        result.map(|_| count)
     }
 
     fn sample(&mut self) -> anyhow::Result<()> {
@@ -232,13 +243,24 @@ impl Capture {
     }
 }
 
-fn handle(stream: &mut Stream<Output>, processes: &mut Processes, bytes: &[u8]) -> anyhow::Result<()> {
+/// Writes what one event says. Whether a process has begun to use CUDA by it, of which more is to be watched.
+fn handle(stream: &mut Stream<Output>, processes: &mut Processes, bytes: &[u8]) -> anyhow::Result<bool> {
     let (event, _) = decode(bytes).ok_or_else(|| anyhow!("the kernel side wrote an event of unknown form"))?;
     processes.follow(&event);
     record::write(stream, &event)?;
-    if let Event::Fork { head, child_pid, child_ns_pid, watched: true } = event {
-        let ts = stream.ts(head.mono_ns);
-        stream.watch(child_watch(head, ts, child_pid, child_ns_pid))?;
+    match event {
+        Event::Fork { head, child_pid, child_ns_pid, watched: true } => {
+            let ts = stream.ts(head.mono_ns);
+            stream.watch(child_watch(head, ts, child_pid, child_ns_pid))?;
+        }
+        Event::CudaInit { head, alone } => {
+            if alone {
+                let ts = stream.ts(head.mono_ns);
+                stream.watch(cuda_watch(head, ts))?;
+            }
+            return Ok(true);
+        }
+        _ => {}
     }
-    Ok(())
+    Ok(false)
 }

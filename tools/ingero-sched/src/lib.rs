@@ -5,6 +5,7 @@
 //! it is decided whom to watch (`processes`), and the system is sampled (`sample`).
 
 mod capture;
+mod libraries;
 mod options;
 mod processes;
 mod record;
@@ -45,7 +46,14 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     // A fair share of a CPU that everybody fights for would be too little to keep up with the very fight that is to be told
     // of. Best effort: without the right to do so, it is as fair as everybody.
     let _ = rustix::process::nice(NICE);
-    let tracer = Tracer::new(&kernel, Config { all: options.all, pages, ring_bytes: options.ring_size })?;
+    let config = Config {
+        all: options.all,
+        pages,
+        io: !options.no_io,
+        cu_init: options.finds_cuda(),
+        ring_bytes: options.ring_size,
+    };
+    let tracer = Tracer::new(&kernel, config)?;
     capture::run(options, tracer, output, &stop)?;
     Ok(Exit::Ok)
 }

@@ -52,11 +52,16 @@ pub struct Options {
     #[arg(long, conflicts_with = "raw")]
     pub no_mem: bool,
 
+    /// No block I/O, and nothing of what TCP sends again
+    #[arg(long)]
+    pub no_io: bool,
+
     /// No samples of the whole system
     #[arg(long)]
     pub no_sys: bool,
 
-    /// How often to look for new processes that use CUDA
+    /// How often to look for new copies of the CUDA libraries, and processes that use them; those that call cuInit in a known
+    /// one are watched at once
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = cli::duration)]
     pub scan_interval: Duration,
 

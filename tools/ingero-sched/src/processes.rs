@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::{Ts, mono_ns};
-use ingero_common::discover::Scanner;
+use ingero_common::discover::{Scanner, ldcache};
 use ingero_common::record::src;
 use ingero_common::record::write::{Text, Watch};
 use ingero_common::stream::Stream;
+use ingero_common::text::Log;
 use ingero_ebpf::sched::Tracer;
 use ingero_ebpf::sched::event::{Event, Head, Why};
+
+use crate::libraries::CudaLibraries;
 
 /// The watched processes, by TGID.
 #[derive(Debug, Default)]
@@ -23,6 +26,7 @@ pub(crate) struct Processes {
 #[derive(Debug)]
 struct CudaScanner {
     scanner: Scanner,
+    libraries: CudaLibraries,
     every: Duration,
     next: Instant,
 }
@@ -30,7 +34,12 @@ struct CudaScanner {
 impl Processes {
     /// Looks for processes that use CUDA `every` so often, if at all.
     pub(crate) fn new(every: Option<Duration>) -> Self {
-        let scanner = every.map(|every| CudaScanner { scanner: Scanner::new(), every, next: Instant::now() });
+        let scanner = every.map(|every| CudaScanner {
+            scanner: Scanner::new(),
+            libraries: CudaLibraries::default(),
+            every,
+            next: Instant::now(),
+        });
         Self { watched: BTreeMap::new(), scanner }
     }
 
@@ -55,6 +64,9 @@ impl Processes {
             Event::Fork { child_pid, watched: true, .. } => {
                 self.watched.insert(child_pid, Why::Child);
             }
+            Event::CudaInit { head, alone: true } => {
+                self.watched.insert(head.who.pid, Why::Cuda);
+            }
             Event::ProcessExit { head, .. } => {
                 self.watched.remove(&head.who.pid);
             }
@@ -62,8 +74,16 @@ impl Processes {
         }
     }
 
+    /// Has the kernel tell of calls of cuInit in the installed copies of libcuda.
+    pub(crate) fn probe_installed(&mut self, tracer: &mut Tracer, log: &Log) {
+        if let Some(scanner) = &mut self.scanner {
+            scanner.libraries.probe(tracer, &ldcache::installed(), log);
+        }
+    }
+
     /// When it is time, looks for processes that have come to use CUDA and asks for them to be watched. Whether there are.
-    pub(crate) fn scan(&mut self, tracer: &mut Tracer) -> anyhow::Result<bool> {
+    /// The copies of libcuda that they have mapped are probed.
+    pub(crate) fn scan(&mut self, tracer: &mut Tracer, log: &Log) -> anyhow::Result<bool> {
         let Some(scanner) = self.scanner.as_mut().filter(|scanner| scanner.next <= Instant::now()) else {
             return Ok(false);
         };
@@ -72,6 +92,7 @@ impl Processes {
         let mut any = false;
         for found in scan.appeared {
             let pid = found.process.pid;
+            scanner.libraries.probe(tracer, &found.libraries, log);
             if !self.watched.contains_key(&pid) {
                 tracer.request(pid, Why::Cuda).with_context(|| format!("asking to watch process {pid}"))?;
                 any = true;
@@ -110,6 +131,11 @@ impl Processes {
 /// The `watch` record of a process that was born watched: its thread is its parent's until it is run, name and all.
 pub(crate) fn child_watch<'a>(parent: Head<'a>, ts: Ts, child_pid: u32, child_ns_pid: Option<u32>) -> Watch<'a> {
     watch(parent.mono_ns, ts, child_pid, child_ns_pid, parent.who.comm, Why::Child)
+}
+
+/// The `watch` record of a process that was watched as a whole when it called cuInit.
+pub(crate) fn cuda_watch(caller: Head<'_>, ts: Ts) -> Watch<'_> {
+    watch(caller.mono_ns, ts, caller.who.pid, caller.ns_pid, caller.who.comm, Why::Cuda)
 }
 
 fn watch(mono_ns: u64, ts: Ts, pid: u32, ns_pid: Option<u32>, comm: &[u8], why: Why) -> Watch<'_> {

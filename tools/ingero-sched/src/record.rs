@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 
 use ingero_common::clock::Ts;
-use ingero_common::record::write::{Amount, Switch, Task, Text, Thread};
+use ingero_common::record::write::{Amount, OomKill, OomMemory, Switch, Task, Text, Thread};
 use ingero_common::record::{src, why};
 use ingero_common::stream::Stream;
-use ingero_ebpf::sched::event::{self, Event, Head, Who};
+use ingero_ebpf::sched::event::{self, Event, Head, IoOp, Oom, Who};
 
-/// Writes the record of one event; nothing is allocated for it. `Watched` is no traced event and writes nothing.
+/// Writes the record of one event; nothing is allocated for it. `Watched` and `CudaInit` are no
+/// traced events and write nothing.
 pub(crate) fn write<W: Write>(stream: &mut Stream<W>, event: &Event<'_>) -> io::Result<()> {
     match *event {
         Event::Switch(switch) => {
@@ -38,27 +39,29 @@ pub(crate) fn write<W: Write>(stream: &mut Stream<W>, event: &Event<'_>) -> io::
             stream.event(&Task { code: Some(exit_status(code)), ..task("sched_process_exit", &head, ts) })
         }
         Event::Pages { head, count, bytes } => {
-            let ts = stream.ts(head.mono_ns);
-            stream.event(&Amount {
-                src: src::MEM,
-                op: "mm_page_alloc",
-                mono_ns: head.mono_ns,
-                ts,
-                // A single allocation is an instant.
-                dur_ns: (head.dur_ns > 0).then_some(head.dur_ns),
-                pid: head.who.pid,
-                tid: head.who.tid,
-                comm: Text::until_nul(head.who.comm),
-                count: Some(count),
-                bytes: Some(bytes),
-                dev: None,
-            })
+            let record = amount(stream, src::MEM, "mm_page_alloc", &head);
+            stream.event(&Amount { count: Some(count), bytes: Some(bytes), ..record })
+        }
+        Event::Io(io) => {
+            let record = amount(stream, src::BLOCK, io_name(io.op), &io.head);
+            let dev = Some(Text::until_nul(io.disk));
+            // No matter how short it was, an I/O takes time.
+            let dur_ns = Some(io.head.dur_ns);
+            stream.event(&Amount { dur_ns, bytes: Some(io.bytes), dev, open: io.open, ..record })
+        }
+        Event::Retransmit { head, count } => {
+            let record = amount(stream, src::NET, "tcp_retransmit", &head);
+            stream.event(&Amount { count: Some(count), ..record })
+        }
+        Event::Oom(oom) => {
+            let ts = stream.ts(oom.head.mono_ns);
+            stream.event(&oom_record(&oom, ts))
         }
         Event::Unmatched(head) => {
             let to_ns = head.mono_ns.saturating_add(head.dur_ns);
             stream.lost(why::UNMATCHED, 1, head.mono_ns, to_ns, Some(head.who.pid))
         }
-        Event::Watched { .. } => Ok(()),
+        Event::Watched { .. } | Event::CudaInit { .. } => Ok(()),
     }
 }
 
@@ -102,6 +105,56 @@ fn task<'a>(op: &'a str, head: &Head<'a>, ts: Ts) -> Task<'a> {
         child_tid: None,
         exe: None,
         code: None,
+    }
+}
+
+/// An amount of nothing yet. What takes no time is an instant.
+fn amount<'a, W: Write>(stream: &mut Stream<W>, src: &'static str, op: &'a str, head: &Head<'a>) -> Amount<'a> {
+    Amount {
+        src,
+        op,
+        mono_ns: head.mono_ns,
+        ts: stream.ts(head.mono_ns),
+        dur_ns: (head.dur_ns > 0).then_some(head.dur_ns),
+        pid: head.who.pid,
+        tid: head.who.tid,
+        ns_pid: head.ns_pid,
+        comm: Text::until_nul(head.who.comm),
+        count: None,
+        bytes: None,
+        dev: None,
+        open: false,
+    }
+}
+
+fn io_name(op: IoOp) -> &'static str {
+    match op {
+        IoOp::Read => "read",
+        IoOp::Write => "write",
+        IoOp::Discard => "discard",
+    }
+}
+
+fn oom_record<'a>(oom: &Oom<'a>, ts: Ts) -> OomKill<'a> {
+    let victim = &oom.head.who;
+    OomKill {
+        src: src::MEM,
+        op: "oom_kill",
+        mono_ns: oom.head.mono_ns,
+        ts,
+        // Where the kernel tells only the thread, it is the first of its process nearly always.
+        pid: if victim.pid == 0 { victim.tid } else { victim.pid },
+        tid: victim.tid,
+        ns_pid: oom.head.ns_pid,
+        comm: Text::until_nul(victim.comm),
+        by: thread(oom.by),
+        memory: oom.memory.map(|memory| OomMemory {
+            total_vm_bytes: memory.total_vm_bytes,
+            anon_rss_bytes: memory.anon_rss_bytes,
+            file_rss_bytes: memory.file_rss_bytes,
+            shmem_rss_bytes: memory.shmem_rss_bytes,
+            oom_score_adj: memory.oom_score_adj,
+        }),
     }
 }
 
@@ -188,6 +241,43 @@ mod tests {
         assert_eq!(exec["exe"], "/bin/true");
         let exit = written(Event::ThreadExit { head: head(), code: 0x300 });
         assert_eq!((&exit["op"], &exit["tid"], &exit["code"]), (&"thread_exit".into(), &8.into(), &3.into()));
+    }
+
+    #[test]
+    fn amounts_have_what_applies() {
+        let disk = b"vda\0\0\0\0\0";
+        let io = event::Io { head: head(), bytes: 4096, op: IoOp::Read, disk, open: true };
+        let mut record = written(Event::Io(io));
+        record.as_object_mut().unwrap().remove("ts").unwrap();
+        let want = serde_json::json!({
+            "src": "block", "op": "read", "mono_ns": 100, "dur_ns": 800, "pid": 7, "tid": 8, "comm": "train",
+            "bytes": 4096, "dev": "vda", "open": true,
+        });
+        assert_eq!(record, want);
+        let mut record = written(Event::Retransmit { head: Head { dur_ns: 0, ..head() }, count: 1 });
+        record.as_object_mut().unwrap().remove("ts").unwrap();
+        let want = serde_json::json!({
+            "src": "net", "op": "tcp_retransmit", "mono_ns": 100, "pid": 7, "tid": 8, "comm": "train", "count": 1,
+        });
+        assert_eq!(record, want);
+    }
+
+    #[test]
+    fn a_victim_of_which_only_the_thread_is_known() {
+        let by = Who { pid: 1, tid: 2, comm: COMM };
+        let head = Head { dur_ns: 0, who: Who { pid: 0, tid: 8, comm: &[0; 16] }, ..head() };
+        let memory = event::OomMemory {
+            total_vm_bytes: 40,
+            anon_rss_bytes: 30,
+            file_rss_bytes: 20,
+            shmem_rss_bytes: 10,
+            oom_score_adj: -5,
+        };
+        let record = written(Event::Oom(event::Oom { head, by, memory: None }));
+        assert_eq!((&record["pid"], &record["comm"], &record["by"]["tid"]), (&8.into(), &"".into(), &2.into()));
+        assert!(record.get("total_vm_bytes").is_none() && record.get("dur_ns").is_none());
+        let record = written(Event::Oom(event::Oom { head, by, memory: Some(memory) }));
+        assert_eq!((&record["anon_rss_bytes"], &record["oom_score_adj"]), (&30.into(), &(-5).into()));
     }
 
     #[test]

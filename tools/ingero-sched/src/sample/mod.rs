@@ -1,9 +1,11 @@
-//! Samples of the whole system: CPUs, memory, pressure, quotas.
+//! Samples of the whole system: CPUs, memory, pressure, quotas, GPUs.
 
 mod cgroup;
 mod cpu;
+mod gpu;
 
 use std::io::Write;
+use std::time::Instant;
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
@@ -14,6 +16,7 @@ use procfs::{CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, 
 
 use cgroup::Quotas;
 use cpu::Usage;
+use gpu::Gpus;
 
 /// Takes samples; each covers the time since the one before.
 #[derive(Debug)]
@@ -21,6 +24,7 @@ pub(crate) struct Sampler {
     since_ns: u64,
     before: KernelStats,
     quotas: Quotas,
+    gpus: Gpus,
     has_pressure: bool,
 }
 
@@ -34,6 +38,7 @@ impl Sampler {
             since_ns: mono_ns(),
             before: KernelStats::current().context("reading /proc/stat")?,
             quotas: Quotas::new().context("reading /proc/self/mountinfo")?,
+            gpus: Gpus::start(),
             has_pressure: std::path::Path::new("/proc/pressure/cpu").exists(),
         })
     }
@@ -51,6 +56,7 @@ impl Sampler {
         let now_ns = mono_ns();
         let memory = Meminfo::current().context("reading /proc/meminfo")?;
         let usage = Usage::between(&self.before, &now);
+        let gpu = self.gpus.latest(Instant::now());
         let quota = self.quotas.deltas(pids);
         let record = Sample {
             src: src::SYS,
@@ -69,6 +75,7 @@ impl Sampler {
             swap_used_bytes: memory.swap_total.saturating_sub(memory.swap_free),
             psi: if self.has_pressure { pressure() } else { None },
             quota: &quota,
+            gpu: gpu.as_deref(),
         };
         stream.event(&record)?;
         self.since_ns = now_ns;

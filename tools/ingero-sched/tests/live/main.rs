@@ -3,7 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod cuda;
+mod groups;
 mod lives;
+mod resources;
 mod stream;
 mod switches;
 mod system;

@@ -1,8 +1,6 @@
 //! Page allocations, samples of the system, quotas.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use super::groups::Group;
 use super::*;
 
 #[test]
@@ -53,7 +51,7 @@ fn samples_come_each_second_and_once_at_stop() {
 #[test]
 fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
     let _machine = Machine::take();
-    let group = LimitedGroup::new();
+    let group = Group::of_cpu(5);
     let mut workload = Workload::start(&["spin", "200"]);
     group.admit(workload.pid());
     let sched = sched_on(workload.pid(), &[]);
@@ -80,50 +78,4 @@ fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
     let waited: u64 = stopped.map(|r| r["runq_ns"].as_u64().unwrap()).sum();
     assert!(throttled_ns > 0 && waited * 10 > throttled_ns * 9, "{waited} {throttled_ns}");
     workload.end();
-}
-
-/// A cgroup with 5 % of a CPU, removed at the end.
-struct LimitedGroup {
-    dir: PathBuf,
-    name: String,
-}
-
-impl LimitedGroup {
-    fn new() -> Self {
-        let name = format!("ingero-test-{}", std::process::id());
-        let v1 = Path::new("/sys/fs/cgroup/cpu");
-        let (root, version_1) = if v1.join("cpu.cfs_quota_us").exists() || v1.join("cpu.shares").exists() {
-            (v1.to_path_buf(), true)
-        } else {
-            (PathBuf::from("/sys/fs/cgroup"), false)
-        };
-        let dir = root.join(&name);
-        if !version_1 {
-            fs::write(root.join("cgroup.subtree_control"), "+cpu").expect("handing the cpu controller down");
-        }
-        fs::create_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        if version_1 {
-            fs::write(dir.join("cpu.cfs_period_us"), "100000").unwrap();
-            fs::write(dir.join("cpu.cfs_quota_us"), "5000").unwrap();
-        } else {
-            fs::write(dir.join("cpu.max"), "5000 100000").unwrap();
-        }
-        Self { dir, name }
-    }
-
-    fn admit(&self, pid: u32) {
-        fs::write(self.dir.join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-}
-
-impl Drop for LimitedGroup {
-    fn drop(&mut self) {
-        // The workload has ended, but may take a moment to leave.
-        for _ in 0..100 {
-            if fs::remove_dir(&self.dir).is_ok() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-    }
 }

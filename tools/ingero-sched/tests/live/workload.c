@@ -18,7 +18,9 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t clock_ns(clockid_t id)
+#include "workload.h"
+
+uint64_t clock_ns(clockid_t id)
 {
 	struct timespec t;
 
@@ -26,7 +28,7 @@ static uint64_t clock_ns(clockid_t id)
 	return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
-static void gate(void)
+void gate(void)
 {
 	char byte;
 
@@ -35,7 +37,7 @@ static void gate(void)
 		exit(9);
 }
 
-static void say(const char *key, uint64_t value)
+void say(const char *key, uint64_t value)
 {
 	printf("%s %llu\n", key, (unsigned long long)value);
 }
@@ -48,7 +50,7 @@ static void spin(uint64_t ns)
 		;
 }
 
-static void nap(uint64_t ns)
+void nap(uint64_t ns)
 {
 	struct timespec t = { 0, ns };
 
@@ -341,6 +343,16 @@ int main(int argc, char **argv)
 		threads();
 	else if (!strcmp(what, "pages"))
 		pages(n);
+	else if (!strcmp(what, "disk"))
+		disk(argv[3], n);
+	else if (!strcmp(what, "lossy"))
+		lossy();
+	else if (!strcmp(what, "hungry"))
+		hungry((size_t)n << 20);
+	else if (!strcmp(what, "cuda"))
+		cuda(argv[3], n);
+	else if (!strcmp(what, "cuda-sandboxed"))
+		cuda_sandboxed(argv[3], n);
 	else if (!strcmp(what, "spin"))
 		spin((uint64_t)n * 1000000);
 	else

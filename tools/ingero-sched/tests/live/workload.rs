@@ -89,14 +89,23 @@ impl Drop for Workload {
 /// The compiled workload.
 pub(crate) fn executable() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = BUILT.get_or_init(|| {
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("workload");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live/workload.c");
-        let done = Command::new("cc").args(["-O2", "-pthread", "-o"]).arg(&path).arg(source).output();
-        let done = done.expect("these tests need a C compiler (cc)");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        (dir, path)
-    });
-    path
+    let sources = ["workload.c", "resources.c", "cuda.c"];
+    &BUILT.get_or_init(|| compile("workload", &["-pthread"], &sources, &["-ldl"])).1
+}
+
+/// A libcuda with a `cuInit` that begins as few functions do: `libcuda_nop5.c`.
+pub(crate) fn odd_libcuda() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    &BUILT.get_or_init(|| compile("libcuda.so.1", &["-shared", "-fPIC"], &["libcuda_nop5.c"], &[])).1
+}
+
+fn compile(name: &str, flags: &[&str], sources: &[&str], libraries: &[&str]) -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join(name);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live");
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-Wall"]).args(flags).arg("-o").arg(&path).args(sources).args(libraries).current_dir(here);
+    let done = cc.output().expect("these tests need a C compiler (cc)");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    (dir, path)
 }

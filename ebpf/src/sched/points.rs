@@ -1,0 +1,127 @@
+//! Which programs hang where.
+//!
+//! A program is named after its tracepoint, except where the arguments of a tracepoint changed: then there is one program for
+//! each form, and the kernel's verifier, which knows the types of its own arguments, takes only what fits.
+
+use std::io::{self, ErrorKind};
+
+use aya::Ebpf;
+use aya::programs::Program;
+
+use super::{Config, Pages};
+use crate::load::{Kernel, StartError};
+
+/// What tracing is nothing without. Interrupts first: a wake-up must find their depth counted.
+const SCHEDULER: [&str; 13] = [
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "softirq_entry",
+    "softirq_exit",
+    "hrtimer_expire_entry",
+    "hrtimer_expire_exit",
+    "sched_process_fork",
+    "sched_process_exec",
+    "sched_process_exit",
+    "sched_waking",
+    "sched_wakeup",
+    "sched_wakeup_new",
+    "sched_switch",
+];
+/// Not on every architecture and in every kernel.
+const RARE_INTERRUPTS: [&str; 6] = [
+    "call_function_entry",
+    "call_function_exit",
+    "call_function_single_entry",
+    "call_function_single_exit",
+    "irq_work_entry",
+    "irq_work_exit",
+];
+
+/// What is attached, and what this kernel does not have.
+#[derive(Debug, Default)]
+pub(super) struct Points {
+    programs: Vec<&'static str>,
+    pub(super) attached: Vec<&'static str>,
+    pub(super) missing: Vec<&'static str>,
+}
+
+impl Points {
+    /// Loads and attaches what `config` asks for.
+    pub(super) fn attach(kernel: &Kernel, ebpf: &mut Ebpf, config: &Config) -> Result<Self, StartError> {
+        let mut points = Self::default();
+        for name in RARE_INTERRUPTS {
+            points.optional(kernel, ebpf, name, &[name]);
+        }
+        if config.io {
+            points.block(kernel, ebpf);
+            points.network(kernel, ebpf);
+        }
+        points.optional(kernel, ebpf, "mark_victim", &["mark_victim", "mark_victim_tid"]);
+        let pages = (config.pages != Pages::Off).then_some("mm_page_alloc");
+        for name in pages.into_iter().chain(SCHEDULER) {
+            attach(kernel, ebpf, name, name)?;
+            points.programs.push(name);
+            points.attached.push(name);
+        }
+        Ok(points)
+    }
+
+    /// Requests are followed from where the kernel tells of their making (6.5), or else from the first sight of them.
+    fn block(&mut self, kernel: &Kernel, ebpf: &mut Ebpf) {
+        self.optional(kernel, ebpf, "block_rq_complete", &["block_rq_complete"]);
+        self.optional(kernel, ebpf, "block_rq_merge", &["block_rq_merge"]);
+        if !self.optional(kernel, ebpf, "block_io_start", &["block_io_start"]) {
+            self.optional(kernel, ebpf, "block_rq_insert", &["block_rq_insert"]);
+            self.optional(kernel, ebpf, "block_rq_issue", &["block_rq_issue"]);
+        }
+    }
+
+    /// Who a connection belongs to is told by tracepoints (6.4), or else by the function that they are about.
+    fn network(&mut self, kernel: &Kernel, ebpf: &mut Ebpf) {
+        self.optional(kernel, ebpf, "tcp_retransmit_skb", &["tcp_retransmit_skb_err", "tcp_retransmit_skb"]);
+        self.optional(kernel, ebpf, "inet_sock_set_state", &["inet_sock_set_state"]);
+        if self.optional(kernel, ebpf, "sock_send_length", &["sock_send_length"]) {
+            self.optional(kernel, ebpf, "sock_recv_length", &["sock_recv_length"]);
+        } else {
+            self.optional(kernel, ebpf, "tcp_sendmsg_locked", &["tcp_sendmsg_locked"]);
+        }
+    }
+
+    /// Attaches the first of `programs` that this kernel takes at `name`; whether there is one.
+    fn optional(&mut self, kernel: &Kernel, ebpf: &mut Ebpf, name: &'static str, programs: &[&'static str]) -> bool {
+        let taken = programs.iter().find(|program| attach(kernel, ebpf, program, name).is_ok());
+        match taken {
+            Some(program) => {
+                self.programs.push(program);
+                self.attached.push(name);
+            }
+            None => self.missing.push(name),
+        }
+        taken.is_some()
+    }
+
+    /// Detaches everything. The last to be attached goes first: an interval must not end when the wake-up in it is seen no
+    /// more.
+    pub(super) fn detach(&mut self, ebpf: &mut Ebpf) {
+        for name in std::mem::take(&mut self.programs).into_iter().rev() {
+            // Unloading drops the links; an error would mean that there is nothing to detach.
+            let _ = match ebpf.program_mut(name) {
+                Some(Program::BtfTracePoint(program)) => program.unload(),
+                Some(Program::FEntry(program)) => program.unload(),
+                _ => Ok(()),
+            };
+        }
+    }
+}
+
+fn attach(kernel: &Kernel, ebpf: &mut Ebpf, program: &str, at: &str) -> Result<(), StartError> {
+    let refused = |e: &(dyn std::error::Error + 'static)| StartError::refused(format!("tracepoint {at}"), e);
+    match ebpf.program_mut(program) {
+        Some(Program::BtfTracePoint(program)) => {
+            program.load(at, kernel.btf()).and_then(|()| program.attach().map(|_| ()))
+        }
+        Some(Program::FEntry(program)) => program.load(at, kernel.btf()).and_then(|()| program.attach().map(|_| ())),
+        _ => return Err(refused(&io::Error::from(ErrorKind::NotFound))),
+    }
+    .map_err(|e| refused(&e))
+}
