@@ -53,7 +53,7 @@ def steps(how, left, right):
 
 def main():
     args = options()
-    measure.pin(args.cpus)
+    measure.begin(args)
     dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
     left = torch.randn(args.size, args.size, device=args.device, dtype=dtype)
     step = steps(args.how, left, torch.randn_like(left))

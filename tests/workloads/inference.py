@@ -40,8 +40,7 @@ def source(args, data):
 
 def main():
     args = options()
-    measure.pin(args.cpus)
-    torch.manual_seed(1)
+    measure.begin(args)
     data = torch.rand(args.rows, args.columns)
     layers = torch.nn.Linear(args.columns, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)
     model = torch.nn.Sequential(*layers).to(args.device).eval()

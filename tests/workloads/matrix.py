@@ -29,8 +29,8 @@ def python(script, *args):
 def runs():
     """(name, command, CPUs that a rival burns). Those named sample-* become recordings in tests/samples: no profiler in them."""
     small = ["--rows", "2800000", "--batch", "262144", "--cpus", "4"]
-    yield "sample-starved", python("inference.py", "--feed", "loader", "--workers", "4", *small), 0
-    yield "sample-fixed", python("inference.py", "--passes", "20", *small), 0
+    yield "sample-starved", python("inference.py", "--feed", "loader", "--workers", "4", "--passes", "3", *small), 0
+    yield "sample-fixed", python("inference.py", "--passes", "60", *small), 0
     for cpus in (None, 4, 2):
         pinned = ["--cpus", str(cpus)] if cpus else []
         where = f"{cpus}cpus" if cpus else "all"

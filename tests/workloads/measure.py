@@ -7,14 +7,15 @@ import os
 import tempfile
 import time
 
+import torch
+from torch.profiler import ProfilerActivity, profile
+
 DEVICE_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def pin(cpus):
     """Restricts this process, and what it starts from here on, to the first `cpus` CPUs; None leaves it alone."""
     if cpus:
-        import torch
-
         os.sched_setaffinity(0, range(cpus))
         torch.set_num_threads(cpus)
 
@@ -32,6 +33,20 @@ def schedstat(pid):
     return on_cpu, delay
 
 
+def profiler():
+    """A profiler of what the GPU does. The first one of a process takes seconds to start, see `begin`."""
+    return profile(activities=[ProfilerActivity.CUDA if torch.cuda.is_available() else ProfilerActivity.CPU])
+
+
+def begin(args):
+    """What each workload does first: CPUs, and the profiler's own start, so that it lies in the process's and not in the loop."""
+    pin(args.cpus)
+    torch.manual_seed(1)
+    if args.profile:
+        with profiler():
+            torch.zeros(1, device=args.device).sum().item()
+
+
 class Loop:
     """One measured loop: how long it took, how much of that it waited for its data, what its workers did.
 
@@ -42,12 +57,7 @@ class Loop:
     def __init__(self, profile=False):
         self.waited_ns = self.count = 0
         self.workers = {}
-        self.profiler = None
-        if profile:
-            from torch.cuda import is_available
-            from torch.profiler import ProfilerActivity, profile as profiler
-
-            self.profiler = profiler(activities=[ProfilerActivity.CUDA if is_available() else ProfilerActivity.CPU])
+        self.profiler = profiler() if profile else None
 
     def __enter__(self):
         if self.profiler:

@@ -69,8 +69,7 @@ def network():
 
 def main():
     args = options()
-    measure.pin(args.cpus)
-    torch.manual_seed(1)
+    measure.begin(args)
     random.seed(1)
     model = network().to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
