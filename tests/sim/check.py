@@ -103,13 +103,15 @@ class Checker:
             self.fail("sum", f"{brief(c)}: causes and unexplained make {total}, lost_ns is {lost}")
         share = c.get("lost_share")
         # of the whole observed time, or of what of it the process lived and was watched
-        lives = [min(p.died or self.world.end, self.world.end) - at for p, at in self.world.cuda_watch.items() if p.pid == c.get("pid")]
+        lives = [min(p.died or self.world.end, self.observed_to(p)) - at for p, at in self.world.cuda_watch.items() if p.pid == c.get("pid")]
+        lives += [self.observed_to(p) - self.world.start for p in self.world.cuda_watch if p.pid == c.get("pid")]
         right = [lost / self.wall] + [lost / ns for ns in lives if ns]
         if share is None or all(abs(share - r) > 0.05 * r + 0.002 for r in right):
             self.fail("severity", f"{brief(c)}: lost_share {share}, should be {' or '.join(f'{r:.4f}' for r in right)}")
             return
         want = "high" if share >= 0.2 else "medium" if share >= 0.05 else "low"
-        if c.get("severity") != want and not (c["op"] == "slow_call" and c.get("severity") == "low"):
+        quiet = c["op"] in ("slow_call", "drop") or c["op"] == "stall" and lost < STALL_NS
+        if c.get("severity") != want and not (quiet and c.get("severity") == "low"):
             self.fail("severity", f"{brief(c)}: {c.get('severity')} at a share of {share}")
         order = [x["ns"] for x in c.get("causes", [])]
         if order != sorted(order, reverse=True):
@@ -119,6 +121,12 @@ class Checker:
                 self.fail("who", f"{brief(c)}: {x['cause']} {x['ns']} is less than its who {x['who']}")
         if self.s.healthy and c.get("severity") in ALARM:
             self.fail("false-alarm", f"{brief(c)} in a healthy run")
+
+    def observed_to(self, proc):
+        """Until when the CUDA tracer looked: where it was killed, its last record."""
+        if self.world.killed != "cuda":
+            return self.world.end
+        return max([c.end for calls in self.world.visible.values() for c in calls] or [self.world.end])
 
     # ---- the three families
 
@@ -177,9 +185,28 @@ class Checker:
             for c in near:
                 b = bounds.of_gaps([tail], self.wall)[None]
                 self.compare(f"stall of {pid}", b, [c], 0)
+        if self.s.hung and hung and not [c for c in chains if c["op"] == "stall"]:
+            self.fail("missed", f"a call of {pid} hung for {self.world.end - hung[0].start} ns at the end: {[brief(c) for c in chains]}")
+        if self.s.periodic and not self.world.lost:
+            self.period(pid, found, [c for c in loud if c["op"] == "gap"])
+        if self.s.slowed and not self.world.lost:
+            if not [c for c in loud if c["op"] in ("drop", "gap")]:
+                self.fail("missed", f"calls of {pid} became rare: {[brief(c) for c in chains]}")
         for c in loud:
-            if c["op"] == "stall" and not hung and tail_ns < 0.05 * self.wall:
+            if c["op"] == "stall" and self.world.killed == "cuda":
+                self.fail("false-alarm", f"{brief(c)}: its tracer was killed")
+            elif c["op"] == "stall" and not hung and tail_ns < 0.05 * self.wall:
                 self.fail("false-alarm", f"{brief(c)}: its last call is {tail_ns} ns before the end")
+
+    def period(self, pid, found, loud):
+        starts = [g.start for g in found if g.call and g.ns > 15_000_000 and g.must]
+        every = sorted(b - a for a, b in zip(starts, starts[1:]))
+        if len(every) < 6 or every[-1] > 1.08 * every[0]:
+            return
+        for c in loud:
+            said = (c.get("period") or {}).get("ns", 0)
+            if c["n"] >= len(starts) and not 0.9 * every[0] <= said <= 1.1 * every[-1]:
+                self.fail("period", f"{brief(c)}: period {c.get('period')}, should be {every[0]}..{every[-1]}")
 
     # ---- one comparison
 

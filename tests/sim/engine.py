@@ -55,6 +55,7 @@ class Process:
         self.sim, self.pid, self.comm, self.parent = sim, pid, comm, parent
         self.threads, self.born, self.died = [], sim.now, None
         self.cgroup = None
+        self.execs = []  # when it became another program
 
     def thread(self, script, comm=None, creator=None, allowed=None, tid=None):
         th = Thread(self, tid or self.sim.new_tid(self), comm or self.comm, creator, allowed)

@@ -2,6 +2,8 @@
 
 import random
 
+import relays
+import rhythms
 import workloads as w
 from engine import Cgroup, Queue, Sim
 from tangle import Tangle
@@ -18,6 +20,8 @@ class Scenario:
         self.notes, self.trains, self.foreign, self.asked = [], [], [], []
         self.healthy, self.cut_ends = False, 0
         self.lost, self.start_ns, self.late = [], 0, {}
+        self.killed, self.steal = None, {}  # the tracer that gets a SIGKILL; percent stolen, by second
+        self.periodic = self.slowed = self.hung = False
         self.end_ns = self.rng.randint(900, 2400) * MS
         ncpu = self.rng.choice([2, 3, 4, 8])
         self.sim = Sim(ncpu, self.rng, slice_ns=self.rng.choice([1, 3, 4]) * MS, wake_preempt=self.rng.choice([0.0, 0.3, 0.8]))
@@ -116,7 +120,7 @@ class Scenario:
         world = World(sim, self.start_ns, self.end_ns, rng, self.base)
         world.inversion_ns, world.irq_style, world.straddle = self.inversion, self.irq_style, self.straddle
         world.nested, world.lost, world.thread_ends = self.nested, self.lost, self.thread_ends
-        world.newborns = self.newborns
+        world.newborns, world.steal = self.newborns, self.steal
         if self.sched_stops:
             world.sched_end = self.sched_stops
             self.note(sched_stops=world.sched_end)
@@ -144,6 +148,10 @@ class Scenario:
             if proc in self.asked:
                 late = rng.randint(0, self.end_ns - self.start_ns) // 2 if self.late_children else 0
                 world.sched_watch[proc], world.why[proc] = self.start_ns + late, "asked"
+        for proc in self.trains:
+            if proc.execs and world.sched_watch.get(proc, self.end_ns) > proc.execs[0]:
+                # nobody saw it become another program
+                proc.execs, self.healthy = [], False
         if self.late_children:
             self.note(late_children=True)
         if self.stateless:
@@ -159,6 +167,8 @@ class Scenario:
             world.lost = [(self.lossy, end - self.cut_ends, end + self.cut_ends // 2, 1.0) for end in sorted(long)[2:8]]
             self.lost = world.lost
             self.note(lost=world.lost)
+        if self.killed:
+            world.kill(self.killed, self.start_ns + (self.end_ns - self.start_ns) * rng.randint(40, 80) // 100)
         self.cuda, self.sched = world.render()
         if self.kind == "healthy":
             self.healthy = True
@@ -485,4 +495,4 @@ def mixed(s):
 KINDS = {f.__name__: f for f in (
     healthy, healthy_fed, gpu_bound, cold_start, ending, all_sizes, big_batches, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
     newborn, contended, quota, quota_and_neighbours, slow_launches, slow_copies, slow_gpu, preempted_calls, throttled_calls, late_functions,
-    two_trains, pipeline, lost_ends, two_callers, reused, stalled, hung, mixed, tangled)}
+    two_trains, pipeline, lost_ends, two_callers, reused, stalled, hung, mixed, tangled, *relays.KINDS, *rhythms.KINDS)}

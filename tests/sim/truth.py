@@ -90,7 +90,7 @@ class Paths:
             else:
                 parts.append(Part(lo, cut - lo, ["wait", "unexplained"], {maker.proc.pid: cut - lo}))
             lo = cut
-        stop = self.world.sched_end
+        stop, killed_in = self.world.sched_end, self.world.killed == "sched" and hi > self.world.sched_end
         if hi > stop:
             cut = max(lo, stop)
             causes = ["unexplained"] if party == OWN else ["wait", "unexplained"]
@@ -110,8 +110,16 @@ class Paths:
                 p.causes |= frozenset(causes)
                 p.who.setdefault(th.proc.pid, p.ns)
             lo = cut
+        first = len(parts)
         for seg, a, b in self.segs(th, lo, hi):
             self.part(th, seg, a, b, party, home, parts)
+        if killed_in:
+            # no tracer was there to write what began after the thread's last record
+            heard = self.world.last_heard(th)
+            for p in parts[first:]:
+                if p.start + p.ns > heard:
+                    p.causes |= {"unexplained"} if party == OWN else {"wait", "unexplained"}
+                    p.who.setdefault(th.proc.pid, p.ns)
 
     def part(self, th, seg, a, b, party, home, parts):
         ns, pid = b - a, th.proc.pid
@@ -119,7 +127,8 @@ class Paths:
         if unknown:
             parts.append(Part(a, ns, unknown, {pid: ns}))
         elif seg.kind == RUN:
-            parts.append(Part(a, ns, [name("host_cpu", party)], {pid: ns}))
+            stolen = ["steal"] if self.world.stolen(a, b) else []
+            parts.append(Part(a, ns, [name("host_cpu", party), *stolen], {pid: ns}))
         elif seg.kind == RQ:
             causes = [name("cpu_wait", party)]
             off = seg.off
@@ -187,12 +196,21 @@ class Gap:
 DRAINS = {"cudaDeviceSynchronize": True, "cudaStreamSynchronize": True, "cudaEventSynchronize": None}
 
 
+def shows_work(call):
+    """Whether the GPU had something to do until this call began, as the call itself tells."""
+    if call.op.endswith("Query"):
+        return call.attrs.get("ret") == 600
+    return call.op in DRAINS and call.end is not None and call.end - call.start > 2_000_000 and not call.nested
+
+
 def gaps(world, proc, paths):
     """Stretches in which no call of the process was in flight, longest-lived facts first."""
     calls = sorted(world.seen_calls(proc), key=lambda c: c.start)
     out, last_end, last, drained = [], None, None, False
     for c in calls:
-        if last_end is not None and c.start > last_end:
+        if last_end is not None and any(last_end <= at <= c.start for at in proc.execs):
+            last_end = None  # another program: its first call
+        if last_end is not None and c.start > last_end and not shows_work(c):
             out.append(gap(world, proc, paths, last_end, c.start, c, last, drained))
         if last_end is None or (c.end or world.end) >= last_end:
             last_end, last = c.end or world.end, c
@@ -211,7 +229,7 @@ def gap(world, proc, paths, start, end, call, last, drained):
         return g
     th = call.th if call else last.th
     paths.walk(th, start, end, OWN, proc, g.parts)
-    if call is None or last.warmup or call.warmup:
+    if call is None or last.warmup or call.warmup or call.op.endswith("Query"):
         g.must = False
     if world.touched(start, end):
         g.must = False

@@ -42,6 +42,11 @@ class Train:
         self.any_size = False  # copies of all sizes, and copies back at another speed
         self.gap_chance, self.fetch, self.quick_ns = 1.0, None, rng.randint(30, 300) * US
         self.steps, self.exits, self.hang_at, self.winds_down = None, False, None, False
+        self.tail = None  # the exponent of a heavy tail of the calls' own times
+        self.leaves = False  # what comes after the last step is somebody else's business
+        self.query = None  # (ns, "run" | "sleep"): asks whether the GPU is done so often, instead of waiting in a call
+        self.host_ns = 0  # what the host does between the last launch and the synchronise, while the GPU works
+        self.slows = None  # (ns, factor): from that instant on everything between calls takes so much longer
         self.nested = rng.random() < 0.1
 
 
@@ -60,7 +65,7 @@ def call(th, op, body, warmup=False, cold=False, **attrs):
 
 def driver(cfg, rng, op, usual_ns):
     """What a call does inside: its usual CPU time, and now and then something slow."""
-    parts = [("run", vary(rng, usual_ns))]
+    parts = [("run", pareto(rng, usual_ns, cfg.tail) if cfg.tail else vary(rng, usual_ns))]
     for slow_op, chance, kind, ns in cfg.slow:
         if slow_op == op and rng.random() < chance:
             parts += [(kind, vary(rng, ns)), ("run", 500)]
@@ -104,6 +109,20 @@ def synchronise(th, cfg, warmup):
     yield from call(th, cfg.sync, body(), warmup, first, stream="0x7")
 
 
+def ask_until_done(th, cfg, warmup):
+    """A wait made by hand: cudaStreamQuery until it says that all is done."""
+    proc, rng = th.proc, th.sim.rng
+    while True:
+        done = th.sim.now >= proc.gpu_free
+        first = "query" not in proc.seen
+        proc.seen.add("query")
+        attrs = {} if done else {"ret": 600}
+        yield from call(th, "cudaStreamQuery", [("run", 2 * US)], warmup, first, stream="0x7", **attrs)
+        if done:
+            return
+        yield (cfg.query[1], vary(rng, cfg.query[0]))
+
+
 def step(th, cfg, warmup):
     rng = th.sim.rng
     for size in cfg.sizes:
@@ -123,8 +142,17 @@ def step(th, cfg, warmup):
     for i in range(cfg.launches):
         yield from launch(th, cfg, cfg.funcs[i % len(cfg.funcs)], warmup)
         yield ("run", vary(rng, cfg.between_ns))
-    if cfg.drain:
+    if cfg.host_ns:
+        yield ("run", vary(rng, cfg.host_ns))
+    if cfg.query:
+        yield from ask_until_done(th, cfg, warmup)
+    elif cfg.drain:
         yield from synchronise(th, cfg, warmup)
+
+
+def pareto(rng, ns, tail=1.3):
+    """A heavy-tailed time: most near `ns`, a few a hundred times that."""
+    return int(min(ns * rng.paretovariate(tail), 400 * ns))
 
 
 def messy_start(n):
@@ -168,7 +196,7 @@ def train(cfg, setup=None):
 
     def script(th):
         rng, proc = th.sim.rng, th.proc
-        proc.calls, proc.seen, proc.gpu_free, proc.cfg = [], set(), 0, cfg
+        proc.calls, proc.seen, proc.gpu_free, proc.cfg = getattr(proc, "calls", []), set(), 0, cfg
         yield ("run", rng.randint(1, 5) * MS)
         fetch = setup(th) if setup else cfg.fetch
         body = [("run", 3 * MS), ("sleep", cfg.cold_ns // 2), ("run", 2 * MS)]
@@ -187,8 +215,12 @@ def train(cfg, setup=None):
             if cfg.hang_at is not None and done == cfg.hang_at:
                 proc.hung = True
                 yield from call(th, "ncclAllReduce", [("run", 3 * US), ("hang", None)], count=1 << 20)
+            if cfg.slows and th.sim.now >= cfg.slows[0]:
+                cfg.between_ns, cfg.quick_ns, cfg.slows = cfg.between_ns * cfg.slows[1], cfg.quick_ns * cfg.slows[1], None
         if cfg.winds_down:
             yield from wind_down(th)
+        if cfg.leaves:
+            return
         if not cfg.exits:
             yield ("hang", None)
         th.sim.at(th.sim.now, th.sim.kill, proc)

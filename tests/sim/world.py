@@ -36,6 +36,17 @@ class World:
         self.newborns = True  # does the wait of a new thread for its first CPU have a record?
         self.inversion_ns, self.thread_ends = 0, "thread_exit"
         self.nested = False
+        self.steal = {}  # second: percent of all CPU time that the hypervisor took
+        self.killed, self.killed_at = None, None
+        self.cuda_end = end  # when the CUDA tracer stopped
+
+    def kill(self, tool, at):
+        """SIGKILL of a tracer: its stream stops there, with no `end` and nothing of what was still going on."""
+        self.killed, self.killed_at = tool, at
+        if tool == "sched":
+            self.sched_end = at
+        else:
+            self.cuda_end = at
 
     # ---- what is known
 
@@ -60,6 +71,15 @@ class World:
 
     def touched(self, start, end):
         return any(a < end and b > start for a, b in self.spans)
+
+    def stolen(self, start, end):
+        """Whether the samples over this stretch speak of steal."""
+        low, high = (start - self.start) // 1_000_000_000, (end - self.start) // 1_000_000_000
+        return any(self.steal.get(i, 0) for i in range(low, high + 1))
+
+    def last_heard(self, th):
+        """When the last written record of this thread ends."""
+        return max([o.end for o in th.offs if id(o) in self.off_written] or [0])
 
     def seen_calls(self, proc):
         return self.visible.get(proc, [])
@@ -92,7 +112,7 @@ class World:
                 start = watched
         end = min(self.sched_end, off.end if off.end is not None else self.end)
         is_open = off.end is None or off.end > self.sched_end
-        if off.born and not self.newborns:
+        if off.born and not self.newborns or is_open and self.killed == "sched":
             return None
         if end < watched or off.start >= self.sched_end:
             return None
@@ -157,10 +177,12 @@ class World:
         out, at = [], self.start
         while at < self.sched_end:
             to = min(self.sched_end, at + 1_000_000_000)
+            if self.killed == "sched" and to == self.sched_end:
+                break
             busy = [sum(max(0, min(b, to) - max(a, at)) for a, b, _ in hist) / (to - at) * 100 for hist in self.cpu_hist]
             rec = {**self.head("sys", "sample", at, None, to - at), "cpu_pct": round(sum(busy) / len(busy), 1),
                    "cpu_max_pct": round(max(busy), 1), "cpus": len(busy), "runnable": 1 + sum(len(c.rq) for c in self.sim.cpus),
-                   "iowait_pct": 0.0, "steal_pct": 0.0, "mem_avail_bytes": 8 << 30, "swap_used_bytes": 0}
+                   "iowait_pct": 0.0, "steal_pct": float(self.steal.get(len(out), 0)), "mem_avail_bytes": 8 << 30, "swap_used_bytes": 0}
             quota = []
             for group in self.sim.cgroups:
                 times, ns, since = 0, 0, None
@@ -187,7 +209,7 @@ class World:
             out.append((watched, {**self.head("ingero", "watch", watched, first), "why": "cuda", "stream": "cuda", "lib": ["/usr/lib/libcudart.so.12"], "layers": ["cudart"]}, None))
             for c in proc.calls:
                 end = c.end if c.end is not None else self.end
-                if c.start < watched or c.start >= self.end:
+                if c.start < watched or c.start >= self.end or self.killed == "cuda" and (c.end is None or c.end > self.cuda_end):
                     continue
                 src = "nccl" if c.op.startswith("nccl") else "cudart" if c.op.startswith("cuda") else "cuda"
                 rec = self.head(src, c.op, c.start, c.th, end - c.start)
@@ -232,7 +254,8 @@ class World:
         lines = [self.opening(tool)] + [rec for _, rec, _ in keyed]
         seen = sum(1 for r in keyed if r[2] is not None)
         end = self.sched_end if tool == "ingero-sched" else self.end
-        lines.append({**self.head("ingero", "end", end), "stream": tool[7:], "seen": seen, "written": seen, "lost": {}})
+        if self.killed != tool[7:]:
+            lines.append({**self.head("ingero", "end", end), "stream": tool[7:], "seen": seen, "written": seen, "lost": {}})
         return "".join(json.dumps(rec, separators=(",", ":")) + "\n" for rec in lines)
 
     def render(self):
@@ -242,6 +265,11 @@ class World:
         kept = {id(c) for _, _, c in cuda if c not in (None, "nested")}
         # calls whose records were lost were made all the same: the truth keeps them
         self.visible = {p: [c for c in p.calls if c.start >= w and c.start < self.end] for p, w in self.cuda_watch.items()}
+        if self.killed == "cuda":
+            self.visible = {p: [c for c in calls if id(c) in kept] for p, calls in self.visible.items()}
+        if self.killed == "sched":
+            # what was going on at the last record of the stream may have begun at any time before
+            self.sched_end = max([end for end, _, _ in sched] or [self.start])
         self.written = kept
         self.off_written = {id(o) for _, _, o in sched if o not in (None, "life", "sys")}
         return self.stream("ingero-cuda", cuda), self.stream("ingero-sched", sched)

@@ -524,6 +524,27 @@ pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Names) -> Bill {
     bill
 }
 
+/// Waiting for the GPU for so long is no overhead of the call.
+const GPU_WAIT_NS: u64 = 200_000;
+/// The same where the scheduler tracer can't tell how much of it was waiting for a CPU.
+const GPU_WAIT_UNWATCHED_NS: u64 = 1_000_000;
+/// `cudaErrorNotReady` and `CUDA_ERROR_NOT_READY` (driver_types.h, cuda.h).
+const NOT_READY: i64 = 600;
+
+/// Whether a call tells that the GPU still had work when it began: a query that says so, a synchronise that waits.
+pub fn shows_gpu_at_work(record: &Record<'_>, class: Class, dur_ns: u64) -> bool {
+    match class {
+        Class::Query => record.ret == Some(NOT_READY),
+        Class::Sync if dur_ns >= GPU_WAIT_NS => {
+            let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+            let parts = Parts::of(host.as_ref(), dur_ns);
+            parts.asleep + parts.on_cpu >= GPU_WAIT_NS
+                || parts.asleep + parts.on_cpu + parts.off_unknown + parts.unknown >= GPU_WAIT_UNWATCHED_NS
+        }
+        _ => false,
+    }
+}
+
 /// Whether what a call went through was mainly waiting for a CPU, which has nothing to do with warming up.
 pub fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
     let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());

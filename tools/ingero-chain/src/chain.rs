@@ -319,6 +319,8 @@ pub struct Summary {
     pub forgotten_processes: u64,
     /// Stretches without calls in which lost calls may have lain: in no chain.
     pub not_judged_ns: u64,
+    /// Stretches between calls in which the GPU had work, as the call that ended them tells: in no chain.
+    pub gpu_busy_ns: u64,
     /// From the last work to the last call of processes that ended: in no chain.
     pub wind_down_ns: u64,
     /// Calls of cold starts: in no percentile and no chain.

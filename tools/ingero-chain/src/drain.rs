@@ -34,6 +34,11 @@ impl Drain {
         self.waited && self.pending.is_empty() && self.overflow_ns.is_none()
     }
 
+    /// Whether something was enqueued and not waited for.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty() || self.overflow_ns.is_some()
+    }
+
     /// Takes note of a call that has returned.
     pub fn add(&mut self, record: &Record<'_>, class: Class, start_ns: u64, end_ns: u64) {
         let stream = match record.stream.as_deref() {
@@ -48,6 +53,13 @@ impl Drain {
             }
             class if class.enqueues() => self.enqueue(stream, end_ns),
             _ => {}
+        }
+    }
+
+    /// Takes note of a call of which it isn't known when it returned, nor how.
+    pub fn may_have_enqueued(&mut self, class: Class, at_ns: u64) {
+        if class.enqueues() {
+            self.overflow_ns = self.overflow_ns.max(Some(at_ns));
         }
     }
 

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ingero_common::clock::WallClock;
-use ingero_common::record::{Record, SysSample, Who, src, why};
+use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
 use crate::evidence::{GpuSamples, Loss, Losses, Samples};
 use crate::names::{Names, Thread};
 use crate::path::Sources;
 use crate::process::CudaProcess;
 use crate::stats::Stats;
-use crate::world::{LifeId, Off, State, World};
+use crate::tracers::{Side, Tracers};
+use crate::world::{LifeId, Off, Program, State, World};
 
 /// Records may come so late: ingero-join's window, and what its inputs are late among themselves.
 const SETTLE_NS: u64 = 500_000_000;
@@ -19,30 +20,15 @@ const SETTLE_WITH_SAMPLES_NS: u64 = 1_500_000_000;
 /// Old intervals are dropped, and gaps settled, once in so many records.
 const HOUSEKEEPING: u64 = 16_384;
 
+/// A record that ends so much later than all before it is believed once the next one confirms it.
+const LEAP_NS: u64 = 3_600_000_000_000;
+/// No machine has been up for 146 years.
+const ABSURD_NS: u64 = 1 << 62;
+
 /// Processes whose times off the CPU are summed up.
 const MAX_STATS: usize = 100_000;
 /// Processes with CUDA calls that are kept, ended ones included.
 const MAX_CUDA: usize = 1024;
-
-/// The tracers of one kind: how many began, how many stopped, and the last stop.
-#[derive(Clone, Copy, Debug, Default)]
-struct Watches {
-    started: usize,
-    stopped: usize,
-    last_stop_ns: u64,
-}
-
-impl Watches {
-    fn stop(&mut self, at_ns: u64) {
-        self.stopped += 1;
-        self.last_stop_ns = self.last_stop_ns.max(at_ns);
-    }
-
-    /// When the last of them stopped, once all have.
-    fn end_ns(self) -> Option<u64> {
-        (self.stopped > 0 && self.stopped >= self.started).then_some(self.last_stop_ns)
-    }
-}
 
 /// The state of the analysis.
 #[derive(Debug, Default)]
@@ -52,16 +38,15 @@ pub struct Engine {
     pub(crate) sched_losses: Losses,
     pub(crate) cuda_losses: Losses,
     pub(crate) samples: Samples,
-    pub(crate) cuda: BTreeMap<LifeId, CudaProcess>,
+    pub(crate) cuda: BTreeMap<Program, CudaProcess>,
     pub(crate) stats: HashMap<LifeId, Stats>,
     pub(crate) wall: Option<WallClock>,
     pub(crate) start_ns: Option<u64>,
     /// The latest end of any record.
     pub(crate) now_ns: u64,
-    /// When tracers said that they stop.
-    pub(crate) stops_ns: Vec<u64>,
-    sched_watches: Watches,
-    cuda_watches: Watches,
+    tracers: Tracers,
+    /// A record that ends so far beyond all before it that another one has to confirm it.
+    leap: Option<(u64, Vec<u8>)>,
     pub(crate) records: u64,
     pub(crate) bad_lines: u64,
     own_bad_lines: u64,
@@ -92,11 +77,35 @@ impl Engine {
     pub fn record(&mut self, record: &Record<'_>, line: &[u8]) {
         self.records += 1;
         let (Some(start_ns), Some(end_ns)) = (record.mono_ns, record.end_ns()) else { return };
+        if end_ns >= ABSURD_NS {
+            return;
+        }
         if record.src.0 == src::INGERO {
             return self.frame(record, start_ns, end_ns);
         }
-        self.start_ns = Some(self.start_ns.map_or(start_ns, |s| s.min(start_ns)));
+        let held = self.leap.take();
+        if self.now_ns > 0 && end_ns > self.now_ns.saturating_add(LEAP_NS) {
+            let confirmed = held.filter(|(held_ns, _)| end_ns.abs_diff(*held_ns) <= LEAP_NS);
+            let Some((held_ns, held_line)) = confirmed else {
+                self.leap = Some((end_ns, line.to_vec()));
+                return;
+            };
+            if let Parsed::Record(held) = parse(&held_line) {
+                self.take(&held, &held_line, held.mono_ns.unwrap_or(held_ns), held_ns);
+            }
+        }
+        self.take(record, line, start_ns, end_ns);
+    }
+
+    /// A record whose time is to be believed.
+    fn take(&mut self, record: &Record<'_>, line: &[u8], start_ns: u64, end_ns: u64) {
+        self.seen_from(start_ns);
         self.now_ns = self.now_ns.max(end_ns);
+        match &*record.src {
+            src::SCHED | src::MEM | src::BLOCK | src::NET | src::SYS => self.tracers.heard(Side::Sched, end_ns),
+            source if src::is_call(source) => self.tracers.heard(Side::Cuda, end_ns),
+            _ => {}
+        }
         match &*record.src {
             src::SCHED => self.sched(record, start_ns, end_ns),
             src::MEM => self.stats(record, start_ns, |stats| stats.pages(record)),
@@ -114,6 +123,15 @@ impl Engine {
         }
     }
 
+    /// The stream begins at `start_ns` at the latest; one that says it is much older than the first is not believed.
+    fn seen_from(&mut self, start_ns: u64) {
+        self.start_ns = Some(match self.start_ns {
+            Some(first_ns) if start_ns.saturating_add(LEAP_NS) < first_ns => first_ns,
+            Some(first_ns) => first_ns.min(start_ns),
+            None => start_ns,
+        });
+    }
+
     /// The latest end of any record so far, CLOCK_MONOTONIC nanoseconds.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
@@ -127,20 +145,19 @@ impl Engine {
 
     /// No more records will come.
     pub fn end(&mut self) {
+        self.tracers.finished = true;
         self.settle(true);
     }
 
-    /// Until when CUDA calls would have been seen: where the CUDA tracers stopped. Where streams don't say which
-    /// tracer stops, the first stop after the last record.
+    /// Until when CUDA calls would have been seen.
     pub(crate) fn end_ns(&self) -> u64 {
-        let first_stop_ns = || self.stops_ns.iter().copied().filter(|&stop| stop >= self.now_ns).min();
-        self.cuda_watches.end_ns().or_else(first_stop_ns).unwrap_or(self.now_ns)
+        self.tracers.cuda_end_ns(self.now_ns)
     }
 
     /// What paths are read from.
     pub(crate) fn sources(&self) -> Sources<'_> {
-        let sched_end_ns = self.sched_watches.end_ns().unwrap_or(u64::MAX);
-        Sources { world: &self.world, losses: &self.sched_losses, samples: &self.samples, sched_end_ns }
+        let sched = self.tracers.sched();
+        Sources { world: &self.world, losses: &self.sched_losses, samples: &self.samples, sched }
     }
 
     fn frame(&mut self, record: &Record<'_>, start_ns: u64, end_ns: u64) {
@@ -150,11 +167,7 @@ impl Engine {
                     let offset = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
                     self.wall = offset.map(WallClock::with_offset);
                 }
-                match record.tool.as_deref() {
-                    Some("ingero-sched") => self.sched_watches.started += 1,
-                    Some("ingero-cuda") => self.cuda_watches.started += 1,
-                    _ => {}
-                }
+                self.tracers.start(record);
             }
             "watch" => {
                 let Some(pid) = record.pid else { return };
@@ -171,17 +184,10 @@ impl Engine {
                 if !record.comm.is_empty() {
                     life.name = self.names.id(&record.comm);
                 }
-                self.start_ns = Some(self.start_ns.map_or(start_ns, |s| s.min(start_ns)));
+                self.seen_from(start_ns);
             }
             "lost" => self.lost(record, start_ns, end_ns),
-            "end" => {
-                self.stops_ns.push(end_ns);
-                match record.stream.as_deref() {
-                    Some("sched") => self.sched_watches.stop(end_ns),
-                    Some("cuda") => self.cuda_watches.stop(end_ns),
-                    _ => {}
-                }
-            }
+            "end" => self.tracers.stop(record, end_ns),
             _ => {}
         }
     }
@@ -228,25 +234,37 @@ impl Engine {
                 let parent = Thread { pid, tid, name: self.names.id(&record.comm) };
                 self.world.create_thread(Thread { pid, tid: child, ..parent }, parent, start_ns);
             }
-            "thread_exit" => self.world.exit_thread(tid, start_ns),
-            "sched_process_exit" if tid != pid => self.world.exit_thread(tid, start_ns),
+            "thread_exit" => self.thread_exit(pid, tid, start_ns),
+            "sched_process_exit" if tid != pid => self.thread_exit(pid, tid, start_ns),
             "sched_process_exit" => {
-                if let Some(process) = self.world.exit_process(pid, start_ns).and_then(|life| self.cuda.get_mut(&life))
-                {
-                    process.over = true;
-                    process.open.clear();
+                if let Some(life) = self.world.exit_process(pid, start_ns) {
+                    self.over(life);
                 }
             }
             "sched_process_exec" => {
                 let life = self.world.process(pid, start_ns);
                 life.name = self.names.id(&record.comm);
-                if let Some(process) = self.cuda.get_mut(&life.id) {
-                    process.union.restart();
-                    process.open.clear();
-                    process.over = true;
-                }
+                life.exec(start_ns);
+                let id = life.id;
+                self.over(id);
             }
             _ => {}
+        }
+    }
+
+    fn thread_exit(&mut self, pid: u32, tid: u32, at_ns: u64) {
+        self.world.exit_thread(tid, at_ns);
+        let Some(life) = self.world.find_process(pid, at_ns).map(|life| life.id) else { return };
+        if let Some((_, process)) = self.cuda.range_mut(Program::all_of(life)).next_back() {
+            process.thread_ended(tid);
+        }
+    }
+
+    /// The program that ran in this life of a process until now runs no more.
+    fn over(&mut self, life: LifeId) {
+        if let Some((_, process)) = self.cuda.range_mut(Program::all_of(life)).next_back() {
+            process.over = true;
+            process.open.clear();
         }
     }
 
@@ -290,19 +308,22 @@ impl Engine {
     }
 
     fn call(&mut self, record: &Record<'_>, start_ns: u64, end_ns: u64) {
-        // What lies inside another call, or has no duration, is no call of its own.
-        let (Some(pid), Some(dur_ns)) = (record.pid, record.dur_ns) else { return };
+        let Some(pid) = record.pid else { return };
+        // What lies inside another call is no call of its own.
         if record.depth > 0 {
             return;
         }
         let life = self.world.process(pid, end_ns);
-        let (id, died_ns) = (life.id, life.died_ns);
         if life.birth.is_some_and(|birth| birth.at_ns > end_ns) {
             return;
         }
-        let process = self.cuda.entry(id).or_insert_with(|| CudaProcess::new(id, pid, start_ns));
-        process.over = died_ns.is_some();
-        process.call(record, start_ns, dur_ns, &mut self.names, &self.samples);
+        let (program, over) = (life.program_at(start_ns), life.is_over(start_ns));
+        let process = self.cuda.entry(program).or_insert_with(|| CudaProcess::new(program, pid, start_ns));
+        process.over = over;
+        match record.dur_ns {
+            Some(dur_ns) => process.call(record, start_ns, dur_ns, &mut self.names, &self.samples),
+            None => process.entry(record, start_ns, &mut self.names),
+        }
     }
 
     pub(crate) fn settle(&mut self, at_end: bool) {
@@ -329,8 +350,8 @@ impl Engine {
             self.stats.retain(|id, _| known.contains(id));
         }
         while self.cuda.len() > MAX_CUDA {
-            let Some(id) = self.cuda.iter().find(|(_, process)| process.over).map(|(&id, _)| id) else { break };
-            self.cuda.remove(&id);
+            let Some(program) = self.cuda.iter().find(|(_, p)| p.over).map(|(&program, _)| program) else { break };
+            self.cuda.remove(&program);
             self.forgotten += 1;
         }
     }

@@ -13,7 +13,16 @@
 //! A stretch between calls is therefore only settled (its cause looked for) when every thread that makes
 //! calls has been seen to begin one after it, or has ended, or has been silent for long.
 //!
-//! Whether a stretch is a gap depends on the process's usual time between calls (the median), known at the
+//! Some stretches are no gaps whatever their length, because the call that ends them tells that the GPU had work
+//! all along: a query that says "not ready", a synchronise that goes on to wait. Nothing can have been enqueued in
+//! the stretch itself, so what is still unfinished at its end was there at its beginning:
+//!
+//! ```text
+//!   host   launch |------- prepares the next batch -------| synchronise, asleep for 30 ms |
+//!   GPU    ██████████████████████████████████████████████████████████████████████████████       waited for nobody
+//! ```
+//!
+//! Whether another stretch is a gap depends on the process's usual time between calls (the median), known at the
 //! end: stretches of at least 1 ms are candidates, gaps are those of at least ten times the median.
 
 use std::collections::{HashMap, VecDeque};
@@ -51,6 +60,19 @@ pub struct Between {
     pub drained: bool,
     /// How many calls the process had made by then.
     pub seq: u64,
+    /// The call that ends it shows that the GPU had work throughout.
+    pub gpu_busy: bool,
+}
+
+/// What is known of the process before a call, and what the call tells about the time before it.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    /// See [`Between`].
+    pub drained: bool,
+    /// See [`Between`].
+    pub seq: u64,
+    /// See [`Between`].
+    pub gpu_busy: bool,
 }
 
 impl Between {
@@ -68,6 +90,8 @@ pub struct Union {
     pending: VecDeque<Between>,
     /// By thread, the start of its last call.
     callers: HashMap<u32, u64>,
+    /// By thread, the start of a call that was told of while it hangs.
+    hanging: HashMap<u32, u64>,
     /// Lengths between calls.
     pub usual: Sketch,
 }
@@ -87,10 +111,26 @@ impl Union {
     pub fn restart(&mut self) {
         self.covered_ns = None;
         self.callers.clear();
+        self.hanging.clear();
     }
 
-    /// Adds a call over [`start_ns`, `end_ns`]. `drained` and `seq` describe the process before it.
-    pub fn add(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, drained: bool, seq: u64) {
+    /// Thread `tid` has been in a call since `start_ns` and has not returned: until it does, the process is in a call.
+    pub fn hangs(&mut self, tid: u32, start_ns: u64) {
+        if self.hanging.len() < MAX_CALLERS {
+            self.hanging.insert(tid, start_ns);
+        }
+    }
+
+    /// Thread `tid` is in no such call any more.
+    pub fn returned(&mut self, tid: u32) {
+        if !self.hanging.is_empty() {
+            self.hanging.remove(&tid);
+        }
+    }
+
+    /// Adds a call over [`start_ns`, `end_ns`].
+    pub fn add(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, before: Before) {
+        let Before { drained, seq, gpu_busy } = before;
         if self.callers.len() < MAX_CALLERS || self.callers.contains_key(&thread.tid) {
             let last_ns = self.callers.entry(thread.tid).or_default();
             *last_ns = start_ns.max(*last_ns);
@@ -99,21 +139,21 @@ impl Union {
             self.covered_ns = Some(end_ns);
             return;
         };
-        if start_ns > covered_ns {
-            let between = Between { start_ns: covered_ns, end_ns: start_ns, thread, call, drained, seq };
+        if start_ns > covered_ns && self.hanging.values().all(|&since_ns| since_ns >= start_ns) {
+            let between = Between { start_ns: covered_ns, end_ns: start_ns, thread, call, drained, seq, gpu_busy };
             self.usual.add(between.len_ns());
             self.between_ns += between.len_ns();
             if between.len_ns() >= MIN_GAP_NS {
                 self.pending.push_back(between);
             }
-        } else {
-            self.cut(start_ns, end_ns, thread, call);
+        } else if start_ns <= covered_ns {
+            self.cut(start_ns, end_ns, thread, call, gpu_busy);
         }
         self.covered_ns = Some(covered_ns.max(end_ns));
     }
 
     /// Takes [`start_ns`, `end_ns`] out of what looked like gaps.
-    fn cut(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey) {
+    fn cut(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, gpu_busy: bool) {
         // The youngest lie at the back; most calls touch none.
         let mut at = self.pending.iter().rposition(|b| b.end_ns <= start_ns).map_or(0, |before| before + 1);
         while at < self.pending.len() {
@@ -122,8 +162,13 @@ impl Union {
                 break;
             }
             let after = (end_ns < between.end_ns).then(|| Between { start_ns: end_ns, ..between.clone() });
-            let before =
-                (between.start_ns < start_ns).then(|| Between { end_ns: start_ns, thread, call, ..between.clone() });
+            let before = (between.start_ns < start_ns).then(|| Between {
+                end_ns: start_ns,
+                thread,
+                call,
+                gpu_busy: gpu_busy || between.gpu_busy,
+                ..between.clone()
+            });
             self.pending.remove(at);
             for part in [before, after].into_iter().flatten().filter(|b| b.len_ns() >= MIN_GAP_NS) {
                 self.pending.insert(at, part);
@@ -137,14 +182,22 @@ impl Union {
         self.pending.front().map(|b| b.start_ns)
     }
 
-    /// Takes out the next stretch that can be settled: it ended `delay_ns` ago, and no thread can still turn
-    /// out to have been in a call. `is_dead(tid)` says whether a thread has ended.
-    pub fn next_settled(&mut self, now_ns: u64, delay_ns: u64, is_dead: impl Fn(u32) -> bool) -> Option<Between> {
+    /// Takes out the next stretch that can be settled: it ended `delay_ns` ago, the scheduler's stream was read to
+    /// `sched_ns`, beyond its end, and no thread can still turn out to have been in a call. `is_dead(tid)` says whether
+    /// a thread has ended.
+    pub fn next_settled(
+        &mut self,
+        now_ns: u64,
+        delay_ns: u64,
+        sched_ns: u64,
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Option<Between> {
         let between = self.pending.front()?;
         let in_call = |(&tid, &last_ns): (&u32, &u64)| {
             last_ns < between.end_ns && now_ns.saturating_sub(last_ns) < SILENT_NS && !is_dead(tid)
         };
-        let settled = between.end_ns.saturating_add(delay_ns) <= now_ns && !self.callers.iter().any(in_call);
+        let known = between.end_ns.saturating_add(delay_ns) <= now_ns && between.end_ns <= sched_ns;
+        let settled = known && !self.callers.iter().any(in_call);
         if settled || self.pending.len() > MAX_PENDING { self.pending.pop_front() } else { None }
     }
 
@@ -288,7 +341,8 @@ mod tests {
     }
 
     fn add(union: &mut Union, tid: u32, start_ms: u64, end_ms: u64) {
-        union.add(start_ms * MS, end_ms * MS, thread(tid), key(), false, 0);
+        let before = Before { drained: false, seq: 0, gpu_busy: false };
+        union.add(start_ms * MS, end_ms * MS, thread(tid), key(), before);
     }
 
     fn pending(union: &Union) -> Vec<(u64, u64, u32)> {
@@ -328,12 +382,16 @@ mod tests {
         add(&mut union, 2, 1, 2);
         add(&mut union, 1, 10, 11);
         let nobody = |_: u32| false;
-        assert!(union.next_settled(30 * MS, 5 * MS, nobody).is_none(), "thread 2 may be in a long call");
-        assert!(union.next_settled(30 * MS, 5 * MS, |tid| tid == 2).is_some());
+        assert!(union.next_settled(30 * MS, 5 * MS, u64::MAX, nobody).is_none(), "thread 2 may be in a long call");
+        assert!(
+            union.next_settled(30 * MS, 5 * MS, 9 * MS, |tid| tid == 2).is_none(),
+            "the scheduler's stream is late"
+        );
+        assert!(union.next_settled(30 * MS, 5 * MS, 10 * MS, |tid| tid == 2).is_some());
         add(&mut union, 1, 50, 51);
         add(&mut union, 2, 52, 53);
-        assert!(union.next_settled(53 * MS, 5 * MS, nobody).is_none(), "too young");
-        assert!(union.next_settled(55 * MS, 5 * MS, nobody).is_some());
+        assert!(union.next_settled(53 * MS, 5 * MS, u64::MAX, nobody).is_none(), "too young");
+        assert!(union.next_settled(55 * MS, 5 * MS, u64::MAX, nobody).is_some());
     }
 
     #[test]

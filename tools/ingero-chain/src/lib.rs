@@ -3,6 +3,7 @@
 //! What each part answers:
 //!
 //! - [`world`]: which process and thread was that, and when was it off the CPU?
+//! - [`tracers`]: until when did anybody look?
 //! - [`evidence`]: where may records be missing, and what did the machine do meanwhile?
 //! - [`startup`]: which calls are warming up?
 //! - [`calls`]: which calls were slow, beyond what is usual for their kind?
@@ -37,6 +38,7 @@ pub mod startup;
 pub mod stats;
 pub mod table;
 pub mod text;
+pub mod tracers;
 pub mod winddown;
 pub mod words;
 pub mod world;

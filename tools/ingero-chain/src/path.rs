@@ -29,10 +29,14 @@
 use crate::cause::{Bill, Cause, Party};
 use crate::evidence::{Losses, Quota, Samples};
 use crate::names::Thread;
+use crate::tracers::Until;
 use crate::world::{Off, State, World};
 
 /// Hand-overs followed from one instant back to another. Real queues need two or three.
 const MAX_HOPS: u32 = 64;
+/// While CPUs are free, nobody who may run waits so long for others to have their turn: a turn is some milliseconds
+/// (`base_slice_ns`: 3 ms on eight CPUs and more), and an idle CPU takes waiting threads over.
+const LONGEST_TURN_NS: u64 = 10_000_000;
 /// Off-CPU intervals looked at for one gap.
 const MAX_STEPS: u32 = 2_000_000;
 
@@ -52,16 +56,21 @@ pub struct Sources<'a> {
     pub losses: &'a Losses,
     /// Samples of the machine.
     pub samples: &'a Samples,
-    /// When the scheduler tracer stopped; `u64::MAX` while it has not.
-    pub sched_end_ns: u64,
+    /// Until when the scheduler tracer looked.
+    pub sched: Until,
 }
 
 impl Sources<'_> {
+    /// Whether the scheduler tracer watches a process with this number, or ever did.
+    pub fn is_watched(&self, pid: u32) -> bool {
+        self.world.is_watched(pid)
+    }
+
     /// The part of [`from_ns`, `to_ns`] in which the scheduler tracer watched process `pid`.
     pub fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> (u64, u64) {
         let since_ns = self.world.find_process(pid, to_ns).and_then(|p| p.sched_watch_ns).unwrap_or(u64::MAX);
         let since_ns = since_ns.clamp(from_ns, to_ns);
-        (since_ns, self.sched_end_ns.clamp(since_ns, to_ns))
+        (since_ns, self.sched.ns.clamp(since_ns, to_ns))
     }
 }
 
@@ -155,7 +164,11 @@ impl Path<'_> {
         if from_ns >= to_ns {
             return;
         }
-        let (since_ns, until_ns) = self.sources.watched(thread.pid, from_ns, to_ns);
+        let (since_ns, mut until_ns) = self.sources.watched(thread.pid, from_ns, to_ns);
+        if until_ns < to_ns && !self.sources.sched.in_order {
+            // Whatever began in this silence and was going on when the tracer was killed is in no record.
+            until_ns = since_ns;
+        }
         self.unknown(thread, side, since_ns - from_ns + (to_ns - until_ns));
         let lost_ns = doubtful_ns(self.sources.losses, thread.pid, since_ns, until_ns);
         self.bill.add_unexplained(lost_ns);
@@ -178,8 +191,11 @@ impl Path<'_> {
         let quota_ns = match self.sources.samples.quota(thread.pid, from_ns, to_ns) {
             // A free CPU and no right to it. Without a sample, the free CPU alone says so.
             Quota::Unknown | Quota::GrewCpusFree(_) | Quota::GrewCpusBusy(_) if off.cpu_was_free => ns,
-            // Somebody else had that CPU, but others were free: throttled, for no longer than was counted.
-            Quota::GrewCpusFree(grew_ns) => ns.min(grew_ns.saturating_sub(self.throttled_ns)),
+            // Somebody else had that CPU, but others were free, and no turn lasts so long: throttled, for no longer
+            // than was counted.
+            Quota::GrewCpusFree(grew_ns) if off.end_ns - off.wake_ns >= LONGEST_TURN_NS => {
+                ns.min(grew_ns.saturating_sub(self.throttled_ns))
+            }
             _ => 0,
         };
         if !off.cpu_was_free {

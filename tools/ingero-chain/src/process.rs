@@ -8,14 +8,14 @@ use crate::calls::{self, GroupKey, Groups};
 use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::{Losses, Samples};
-use crate::gaps::{Between, MIN_GAP_NS, Settled, Settlement, Union};
+use crate::gaps::{Before, Between, MIN_GAP_NS, Settled, Settlement, Union};
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
 use crate::rates::Rates;
 use crate::startup::Startup;
 use crate::winddown::WindDown;
-use crate::world::{LifeId, World};
+use crate::world::{Program, World};
 
 /// A call that had not returned when it was last heard of.
 #[derive(Clone, Debug)]
@@ -32,14 +32,16 @@ pub struct OpenCall {
     pub bill: Bill,
 }
 
+/// Operations whose entries are counted apart.
+const MAX_ENTRY_OPS: usize = 512;
 /// Open calls that are remembered.
 const MAX_OPEN: usize = 1024;
 
 /// What ingero-chain knows of one life of a process that makes CUDA calls.
 #[derive(Debug)]
 pub struct CudaProcess {
-    /// Which life.
-    pub life: LifeId,
+    /// Which life, and which program in it.
+    pub program: Program,
     /// TGID.
     pub pid: u32,
     /// The name of the thread that made the last call; of the main thread where it made any.
@@ -62,8 +64,16 @@ pub struct CudaProcess {
     pub settlements: HashMap<GroupKey, Settlement>,
     /// Stretches that may have held lost calls: not judged, in nanoseconds.
     pub not_judged_ns: u64,
+    /// Stretches between calls in which the GPU is known to have had work, in nanoseconds.
+    pub gpu_busy_ns: u64,
     /// End of the last call that returned.
     pub returned_ns: u64,
+    /// End of the last call that did more than ask.
+    pub progress_ns: u64,
+    /// Its latest calls have no end: only their entries are traced.
+    pub by_entries: bool,
+    /// Calls without an end, by operation.
+    pub entries: HashMap<GroupKey, u64>,
     /// Who made it.
     pub last_thread: Thread,
     /// Which call that was.
@@ -81,9 +91,9 @@ pub struct CudaProcess {
 
 impl CudaProcess {
     /// A process at its first call.
-    pub fn new(life: LifeId, pid: u32, first_call_ns: u64) -> Self {
+    pub fn new(program: Program, pid: u32, first_call_ns: u64) -> Self {
         Self {
-            life,
+            program,
             pid,
             name: Name::default(),
             first_call_ns,
@@ -95,7 +105,11 @@ impl CudaProcess {
             rates: Rates::default(),
             settlements: HashMap::new(),
             not_judged_ns: 0,
+            gpu_busy_ns: 0,
             returned_ns: first_call_ns,
+            progress_ns: first_call_ns,
+            by_entries: false,
+            entries: HashMap::new(),
             last_thread: Thread::default(),
             last_call: None,
             calls: 0,
@@ -116,29 +130,65 @@ impl CudaProcess {
             self.name = thread.name;
         }
         let ending = GroupKey { size: 0, ..key };
-        self.union.add(start_ns, end_ns, thread, ending, self.drain.is_drained(), self.calls);
-        self.open.retain(|o| o.thread.tid != thread.tid || o.start_ns > start_ns);
+        let first = !self.groups.has(key);
+        // The first call of its kind may take long for reasons of its own.
+        let gpu_busy = (!first || self.drain.has_pending()) && calls::shows_gpu_at_work(record, class, dur_ns);
+        let before = Before { drained: self.drain.is_drained(), seq: self.calls, gpu_busy };
+        self.union.add(start_ns, end_ns, thread, ending, before);
+        // A thread is in one call at a time. The same call may be told of while it hangs and again when it is over.
+        self.open.retain(|o| o.thread.tid != thread.tid || (o.start_ns, o.end_ns) > (start_ns, end_ns));
+        self.by_entries = false;
         if record.open {
-            if self.open.len() < MAX_OPEN {
+            let known = self.open.iter().any(|o| o.thread.tid == thread.tid);
+            if !known && self.open.len() < MAX_OPEN {
                 let bill = calls::open_bill(record, dur_ns, names);
                 self.open.push(OpenCall { thread, call: key, start_ns, end_ns, bill });
             }
+            self.union.hangs(thread.tid, start_ns);
             return;
         }
+        self.union.returned(thread.tid);
         self.calls += 1;
         self.call_ns += u128::from(dur_ns);
         if end_ns >= self.returned_ns {
             (self.returned_ns, self.last_thread, self.last_call) = (end_ns, thread, Some(key));
         }
+        if class != Class::Query {
+            self.progress_ns = self.progress_ns.max(end_ns);
+        }
         self.drain.add(record, class, start_ns, end_ns);
         self.wind_down.add(class, end_ns);
         self.rates.add(ending, start_ns, end_ns);
-        let first = !self.groups.has(key);
         let key = self.groups.open(key, class, self.pid);
         let waiting = || calls::mostly_waiting(record, dur_ns);
         if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
             self.groups.add(key, record, start_ns, dur_ns, names, samples);
         }
+    }
+
+    /// Adds a call of which only the entry is known. It may have lasted for any time, so that it says nothing about the
+    /// time around it: no stretch between calls spans it.
+    pub fn entry(&mut self, record: &Record<'_>, at_ns: u64, names: &mut Names) {
+        let key = GroupKey { size: 0, ..GroupKey::of(record, names) };
+        let class = Class::of(&record.src, &record.op);
+        if self.name == Name::default() || record.tid.is_none_or(|tid| tid == self.pid) {
+            self.name = names.id(&record.comm);
+        }
+        self.calls += 1;
+        self.by_entries = true;
+        (self.returned_ns, self.progress_ns) = (self.returned_ns.max(at_ns), self.progress_ns.max(at_ns));
+        self.union.restart();
+        self.drain.may_have_enqueued(class, at_ns);
+        self.rates.add(key, at_ns, at_ns);
+        if self.entries.len() < MAX_ENTRY_OPS || self.entries.contains_key(&key) {
+            *self.entries.entry(key).or_default() += 1;
+        }
+    }
+
+    /// A thread of it has ended; a call that it was in is over.
+    pub fn thread_ended(&mut self, tid: u32) {
+        self.open.retain(|open| open.thread.tid != tid);
+        self.union.returned(tid);
     }
 
     /// Looks for the causes of the stretches between calls that can be settled by now. `at_end`: nothing more
@@ -147,7 +197,8 @@ impl CudaProcess {
         let (now_ns, delay_ns) = if at_end { (u64::MAX, 0) } else { (now_ns, delay_ns) };
         let pid = self.pid;
         let is_dead = |tid: u32| sources.world.thread_is_dead(pid, tid);
-        while let Some(between) = self.union.next_settled(now_ns, delay_ns, is_dead) {
+        let sched_ns = if at_end || !sources.is_watched(pid) { u64::MAX } else { sources.sched.known_ns() };
+        while let Some(between) = self.union.next_settled(now_ns, delay_ns, sched_ns, is_dead) {
             match self.startup.gaps_from_ns(at_end) {
                 None if self.early.len() < 4096 => self.early.push(between),
                 None => {}
@@ -186,6 +237,10 @@ impl CudaProcess {
     fn judge(&mut self, mut between: Between, from_ns: u64, sources: Sources<'_>, cuda_losses: &Losses) {
         let limit_ns = self.union.limit_ns();
         if between.start_ns < from_ns || self.calls > 1000 && between.len_ns() < limit_ns / 2 {
+            return;
+        }
+        if between.gpu_busy {
+            self.gpu_busy_ns += between.len_ns();
             return;
         }
         let certain_ns = self.certain_from_ns(&between, cuda_losses);
@@ -241,7 +296,7 @@ pub fn watched_ns(sources: Sources<'_>, pid: u32, from_ns: u64, to_ns: u64) -> u
     until_ns - since_ns - path::lost_ns(sources.losses, pid, since_ns, until_ns)
 }
 
-/// The world's view of a life, where it is still remembered.
+/// When its program ended, where that is known and still remembered.
 pub fn died_ns(world: &World, process: &CudaProcess) -> Option<u64> {
-    world.life(process.pid, process.life).and_then(|life| life.died_ns)
+    world.life(process.pid, process.program.life).and_then(|life| life.program_end_ns(process.program))
 }

@@ -216,6 +216,8 @@ impl Machine {
                 all.push((at(to), call_line("cudaMemcpyAsync", at(from), dur, pid, tid)));
             }
         }
+        let t = at(TICKS + 200);
+        all.push((t, format!(r#"{{"src":"ingero","op":"end","mono_ns":{t},"stream":"sched"}}"#)));
         all.sort();
         all.into_iter().map(|(_, line)| line).collect()
     }

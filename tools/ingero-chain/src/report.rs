@@ -14,9 +14,9 @@ use crate::gaps::{GAP_FACTOR, GapSum, MIN_GAP_NS};
 use crate::period;
 use crate::process::{CudaProcess, died_ns, watched_ns};
 use crate::rates::{DROP_BELOW, DROP_NS};
-use crate::stall::{self, STALL_FACTOR, STALL_NS};
+use crate::stall::{self, SHORT_NS, STALL_FACTOR, STALL_NS};
 use crate::words;
-use crate::world::ProcessLife;
+use crate::world::{LifeId, ProcessLife, Program};
 
 /// Occurrences listed for one chain.
 const MAX_OCCURRENCES: usize = 1000;
@@ -59,7 +59,8 @@ impl Engine {
 
     /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
     fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
-        let watch_ns = self.world.life(process.pid, process.life).and_then(|life| life.cuda_watch_ns);
+        let watch_ns =
+            self.world.life(process.pid, process.program.life).and_then(|life| life.watched_as(process.program));
         let from_ns = watch_ns.unwrap_or(process.first_call_ns).min(process.first_call_ns);
         died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns).saturating_sub(from_ns)
     }
@@ -171,6 +172,7 @@ impl Engine {
         let stall = stall::of(process, self.sources(), &self.cuda_losses, end_ns)?;
         let lost_share = share(stall.lost_ns, observed_ns);
         let severity = Severity::of(lost_share)?;
+        let severity = if stall.lost_ns < STALL_NS { Severity::Low } else { severity };
         let chain = Chain {
             mono_ns: stall.start_ns,
             dur_ns: stall.lost_ns,
@@ -272,12 +274,15 @@ impl Engine {
     fn process_reports(&mut self, end_ns: u64) -> Vec<ProcessReport> {
         let mut reports = Vec::new();
         for life in self.world.processes() {
-            let cuda = self.cuda.get(&life.id);
+            // Of a process that became another program, the last one gives the name.
+            let programs = || self.cuda.range(Program::all_of(life.id)).map(|(_, process)| process);
+            let cuda = programs().next_back();
             let stats = self.stats.get(&life.id);
             if cuda.is_none() && stats.is_none() && life.sched_watch_ns.is_none() && life.cuda_watch_ns.is_none() {
                 continue;
             }
-            let from_ns = [life.sched_watch_ns, life.cuda_watch_ns, cuda.map(|c| c.first_call_ns), Some(life.seen_ns)];
+            let first_call_ns = programs().map(|program| program.first_call_ns).min();
+            let from_ns = [life.sched_watch_ns, life.cuda_watch_ns, first_call_ns, Some(life.seen_ns)];
             let from_ns = from_ns.into_iter().flatten().min().unwrap_or(life.seen_ns);
             let dur_ns = life.died_ns.unwrap_or(end_ns).saturating_sub(from_ns);
             reports.push(ProcessReport {
@@ -290,12 +295,16 @@ impl Engine {
                 comm: self.names.text(cuda.map_or(life.name, |c| c.name)).to_owned(),
                 role: self.role(life),
                 parent: life.birth.map(|birth| birth.parent.pid),
-                calls: cuda.map(|c| self.call_lines(c)).unwrap_or_default(),
-                cold: cuda.map(|c| Cold { calls: c.startup.cold.0, ns: c.startup.cold.1 }),
+                calls: programs().flat_map(|program| self.call_lines(program)).collect(),
+                cold: cuda.map(|_| Cold {
+                    calls: programs().map(|program| program.startup.cold.0).sum(),
+                    ns: programs().map(|program| program.startup.cold.1).sum(),
+                }),
                 switches: stats.map(|s| s.switches()).unwrap_or_default(),
                 pages: stats.map_or(0, |s| s.pages),
                 page_bytes: stats.map_or(0, |s| s.page_bytes),
-                between_calls_share: cuda.map(|c| share(c.union.between_ns(), dur_ns)),
+                between_calls_share: cuda
+                    .map(|_| share(programs().map(|program| program.union.between_ns()).sum(), dur_ns)),
             });
         }
         reports.sort_by_key(|r| (std::cmp::Reverse(r.calls.len()), r.mono_ns, r.pid));
@@ -309,7 +318,8 @@ impl Engine {
 
     /// `cuda`, `worker` of one that is, or `other`.
     fn role(&self, life: &ProcessLife) -> &'static str {
-        if self.cuda.contains_key(&life.id) {
+        let makes_calls = |life: LifeId| self.cuda.range(Program::all_of(life)).next().is_some();
+        if makes_calls(life.id) {
             return "cuda";
         }
         if life.is_child {
@@ -319,7 +329,7 @@ impl Engine {
         // A few generations: forkservers and shells between.
         for _ in 0..8 {
             let Some(parent) = birth.and_then(|b| self.world.find_process(b.parent.pid, b.at_ns)) else { break };
-            if self.cuda.contains_key(&parent.id) {
+            if makes_calls(parent.id) {
                 return "worker";
             }
             birth = parent.birth;
@@ -375,6 +385,7 @@ impl Engine {
             late: self.late,
             forgotten_processes: self.forgotten,
             not_judged_ns: self.cuda.values().map(|p| p.not_judged_ns).sum(),
+            gpu_busy_ns: self.cuda.values().map(|p| p.gpu_busy_ns).sum(),
             cold,
             wind_down_ns: self.cuda.values().map(CudaProcess::wound_down_ns).sum(),
             chains: counts,
@@ -426,8 +437,9 @@ fn checked() -> Vec<String> {
             SLOW_NS / 1000
         ),
         format!(
-            "stall: no call, or one that has not returned, for the last {} s or more and {STALL_FACTOR}x the longest wait before, while the process lives",
-            STALL_NS / 1_000_000_000
+            "stall: no call, or one that has not returned, for the last {} s or more and {STALL_FACTOR}x the longest wait before, while the process lives; a call open for {} ms or more is worth a remark",
+            STALL_NS / 1_000_000_000,
+            SHORT_NS / 1_000_000
         ),
         format!(
             "drop: an operation called below {:.0} % of its usual rate for {} s or more, beyond what longer calls and gaps explain",

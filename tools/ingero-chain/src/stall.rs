@@ -8,7 +8,11 @@
 //! ```
 //!
 //! Every stream is cut off somewhere, so the last stretch means nothing by itself: it must be long, and far
-//! longer than anything before. Only calls that were seen to be open count as hanging.
+//! longer than anything before. A call that was seen to be open is told of from [`SHORT_NS`] on, because a short
+//! run may end before it has hung for long, but below [`STALL_NS`] it is a remark and no more.
+//!
+//! What the process does besides counts only if it gets on with something: a watchdog thread that asks every 100 ms
+//! whether an event has happened, while a collective hangs, does not.
 
 use crate::calls::GroupKey;
 use crate::cause::Bill;
@@ -18,6 +22,8 @@ use crate::process::{CudaProcess, OpenCall, watched_ns};
 
 /// A stall lasts at least so long…
 pub const STALL_NS: u64 = 2_000_000_000;
+/// A call that hangs is worth a remark from here on.
+pub const SHORT_NS: u64 = 100_000_000;
 /// …and so many times the longest stretch between calls, or the longest call of its kind, before.
 pub const STALL_FACTOR: u64 = 3;
 
@@ -46,7 +52,7 @@ pub struct Stall {
 
 /// The stall at the end of `process`'s stream, if there is one.
 pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, end_ns: u64) -> Option<Stall> {
-    if process.over || end_ns.saturating_sub(process.returned_ns) < STALL_NS {
+    if process.over {
         return None;
     }
     // It has given its context or code back: it has nothing more to do.
@@ -54,7 +60,7 @@ pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, end
         return None;
     }
     // The one that hangs longest tells the story; the others may wait for it.
-    let open = process.open.iter().filter(|o| o.end_ns > process.returned_ns).min_by_key(|o| o.start_ns);
+    let open = process.open.iter().min_by_key(|o| o.start_ns);
     let stall = match open {
         Some(open) => in_call(process, open, end_ns)?,
         None => between_calls(process, sources, end_ns)?,
@@ -72,10 +78,14 @@ pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, end
 fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall> {
     let durations = process.groups.get(open.call).map(|group| &group.durations);
     let longest_ns = durations.map_or(0, |d| d.max_ns());
-    // Other threads may have gone on for a while: the process as a whole hangs since the last return.
-    let start_ns = open.start_ns.max(process.returned_ns);
-    let lost_ns = end_ns - start_ns;
-    if lost_ns < STALL_NS || open.end_ns - open.start_ns < longest_ns.saturating_mul(STALL_FACTOR) {
+    // Other threads may have gone on for a while: the process as a whole hangs since it last got on.
+    let start_ns = open.start_ns.max(process.progress_ns);
+    let lost_ns = end_ns.saturating_sub(start_ns);
+    // What it went through is known as far as it was told of.
+    let known_ns = open.end_ns.clamp(start_ns, end_ns.max(start_ns)) - start_ns;
+    let mut bill = open.bill.scaled_to(known_ns);
+    bill.add_unexplained(lost_ns - known_ns);
+    if lost_ns < SHORT_NS || open.end_ns - open.start_ns < longest_ns.saturating_mul(STALL_FACTOR) {
         return None;
     }
     Some(Stall {
@@ -87,14 +97,17 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
         proven: false,
         lost: 0,
         watched_ns: 0,
-        bill: open.bill.scaled_to(lost_ns),
+        bill,
     })
 }
 
 fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Option<Stall> {
     process.startup.gaps_from_ns(true)?;
     let start_ns = process.returned_ns;
-    let lost_ns = end_ns - start_ns;
+    let lost_ns = end_ns.saturating_sub(start_ns);
+    if process.by_entries || lost_ns < STALL_NS {
+        return None;
+    }
     if lost_ns < process.union.usual.max_ns().saturating_mul(STALL_FACTOR) {
         return None;
     }

@@ -179,6 +179,13 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
             Nanos(summary.wind_down_ns)
         )?;
     }
+    if summary.gpu_busy_ns > 0 {
+        writeln!(
+            out,
+            "GPU at work: {} between calls of which the next one found it still busy, counted nowhere",
+            Nanos(summary.gpu_busy_ns)
+        )?;
+    }
     if summary.cold.calls > 0 {
         writeln!(out, "cold start: {} in {} calls, counted nowhere", Nanos(summary.cold.ns), summary.cold.calls)?;
     }

@@ -22,6 +22,8 @@ pub const MAX_OFFS: usize = 400_000;
 const MAX_THREADS: usize = 100_000;
 /// Lives of processes that are remembered.
 const MAX_PROCESSES: usize = 50_000;
+/// Programs of one process that are told apart.
+const MAX_EXECS: usize = 1024;
 /// Two CPUs may report a birth and what follows it in the wrong order, at most so far apart.
 const SKEW_NS: u64 = 1_000_000;
 
@@ -115,6 +117,21 @@ impl ThreadLife {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LifeId(u32);
 
+/// One program in one life of a process: `exec` replaces it and keeps the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Program {
+    /// The life.
+    pub life: LifeId,
+    execs: u32,
+}
+
+impl Program {
+    /// All programs of one life, in their order.
+    pub fn all_of(life: LifeId) -> std::ops::RangeInclusive<Self> {
+        Self { life, execs: 0 }..=Self { life, execs: u32::MAX }
+    }
+}
+
 /// One life of a process.
 #[derive(Debug)]
 pub struct ProcessLife {
@@ -137,6 +154,40 @@ pub struct ProcessLife {
     /// Its main thread's name, seen last.
     pub name: Name,
     threads: Vec<u32>,
+    /// When it became another program.
+    execs_ns: Vec<u64>,
+}
+
+impl ProcessLife {
+    /// It becomes another program.
+    pub fn exec(&mut self, at_ns: u64) {
+        if self.execs_ns.len() < MAX_EXECS {
+            self.execs_ns.push(at_ns);
+        }
+    }
+
+    /// The program that it is at `at_ns`.
+    pub fn program_at(&self, at_ns: u64) -> Program {
+        Program { life: self.id, execs: self.execs_ns.iter().filter(|&&exec_ns| exec_ns <= at_ns).count() as u32 }
+    }
+
+    /// Whether the program of `at_ns` is known to run no more.
+    pub fn is_over(&self, at_ns: u64) -> bool {
+        self.died_ns.is_some() || self.execs_ns.iter().any(|&exec_ns| exec_ns > at_ns)
+    }
+
+    /// From when on the CUDA tracer watches this program.
+    pub fn watched_as(&self, program: Program) -> Option<u64> {
+        let began_ns = (program.execs as usize).checked_sub(1).and_then(|at| self.execs_ns.get(at).copied());
+        self.cuda_watch_ns.map(|watch_ns| watch_ns.max(began_ns.unwrap_or(0)))
+    }
+
+    /// When a program ended, if that is known.
+    pub fn program_end_ns(&self, program: Program) -> Option<u64> {
+        let mut execs_ns = self.execs_ns.clone();
+        execs_ns.sort_unstable();
+        execs_ns.get(program.execs as usize).copied().or(self.died_ns)
+    }
 }
 
 /// All lives that may still matter.
@@ -166,6 +217,11 @@ impl World {
     pub fn find_process(&self, pid: u32, at_ns: u64) -> Option<&ProcessLife> {
         let lives = self.processes.get(&pid)?;
         position_at(lives, at_ns).map(|at| &lives[at])
+    }
+
+    /// Whether the scheduler tracer watches any life of process `pid`.
+    pub fn is_watched(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|lives| lives.iter().any(|life| life.sched_watch_ns.is_some()))
     }
 
     /// A life by its identity.
@@ -363,6 +419,7 @@ impl World {
             cuda_watch_ns: None,
             name: Name::default(),
             threads: Vec::new(),
+            execs_ns: Vec::new(),
         };
         self.processes.entry(pid).or_default().push(life);
         if self.process_lives > MAX_PROCESSES {

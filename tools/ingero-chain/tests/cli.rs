@@ -31,6 +31,17 @@ fn starved() -> String {
     lines
 }
 
+/// The sign of life that the scheduler tracer gives each second.
+fn sample(mono_ns: u64) -> String {
+    format!("{{\"src\":\"sys\",\"op\":\"sample\",\"mono_ns\":{mono_ns},\"dur_ns\":1000000000}}\n")
+}
+
+/// The end of both streams: until then somebody looked.
+fn ended(mut lines: String) -> String {
+    lines += "{\"src\":\"ingero\",\"op\":\"end\",\"mono_ns\":1560000000}\n";
+    lines
+}
+
 fn chain(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ingero-chain"))
         .args(args)
@@ -52,7 +63,7 @@ fn text(bytes: &[u8]) -> &str {
 
 #[test]
 fn a_pipe_gets_records_and_the_summary_last() {
-    let out = chain(&[], &starved());
+    let out = chain(&[], &ended(starved()));
     let lines: Vec<serde_json::Value> =
         text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((out.status.code(), lines.len()), (Some(0), 2));
@@ -108,7 +119,7 @@ fn hostile_names_reach_no_terminal_and_no_page() {
 
 #[test]
 fn one_chain_is_explained_with_all_its_gaps() {
-    let out = chain(&["--explain", "gap-100-cudaLaunchKernel"], &starved());
+    let out = chain(&["--explain", "gap-100-cudaLaunchKernel"], &ended(starved()));
     let chain: serde_json::Value = serde_json::from_str(text(&out.stdout).lines().next().unwrap()).unwrap();
     let gaps = chain["occurrences"].as_array().unwrap();
     assert_eq!(gaps.len(), 9);
@@ -122,6 +133,9 @@ fn it_reports_as_it_goes() {
     let mut input = starved();
     for i in 0..40_u64 {
         let t = 1_600_000_000 + i * 100_000_000;
+        if i % 10 == 0 {
+            input += &sample(t - 1_000_000_000);
+        }
         input += &format!(
             "{{\"src\":\"cudart\",\"op\":\"cudaLaunchKernel\",\"mono_ns\":{t},\"dur_ns\":99000000,\"pid\":100,\"tid\":100,\"depth\":0}}\n"
         );
@@ -131,8 +145,53 @@ fn it_reports_as_it_goes() {
         text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let so_far: Vec<_> = lines.iter().filter(|l| l["op"] == "gap" && l["so_far"] == true).collect();
     assert!(so_far.len() >= 2, "{lines:?}");
+    assert!(so_far.iter().all(|gap| gap["causes"][0]["cause"] == "host_cpu"), "{so_far:?}");
     let last = lines.last().unwrap();
     assert!(last["op"] == "summary" && last.get("so_far").is_none());
+}
+
+#[test]
+fn a_killed_tracer_leaves_no_evidence() {
+    // The same gaps, but the scheduler's stream just stops, with a record of another thread as its last.
+    let last = "{\"src\":\"sched\",\"op\":\"sched_switch\",\"mono_ns\":1200000000,\"dur_ns\":1000000,\"pid\":100,\"tid\":101,\"state\":\"S\"}\n";
+    let mut lines: Vec<String> = starved().lines().map(|line| format!("{line}\n")).collect();
+    let start = |tool: &str| {
+        format!("{{\"src\":\"ingero\",\"op\":\"start\",\"tool\":\"ingero-{tool}\",\"mono_ns\":1000000000}}\n")
+    };
+    lines.splice(0..0, [start("cuda"), start("sched")]);
+    lines.push(last.into());
+    lines.push("{\"src\":\"ingero\",\"op\":\"end\",\"mono_ns\":1560000000,\"stream\":\"cuda\"}\n".into());
+    let gap = |lines: &[String]| -> serde_json::Value {
+        serde_json::from_str(text(&chain(&[], &lines.concat()).stdout).lines().next().unwrap()).unwrap()
+    };
+    let killed = gap(&lines);
+    // Four gaps ended by 1.201 s, and the tracer was there.
+    assert_eq!((&killed["lost_ns"], &killed["causes"][0]["ns"]), (&450_000_000.into(), &150_000_000.into()));
+    assert_eq!((&killed["unexplained_ns"], &killed["proven"]), (&300_000_000.into(), &false.into()));
+    lines.push("{\"src\":\"ingero\",\"op\":\"end\",\"mono_ns\":1560000000,\"stream\":\"sched\"}\n".into());
+    assert_eq!(gap(&lines)["causes"][0]["ns"], 450_000_000);
+}
+
+#[test]
+fn a_time_out_of_this_world_moves_nothing() {
+    let lines = ended(starved());
+    let (head, tail) = lines.split_at(lines.find("\"op\":\"cudaDeviceSynchronize\"").unwrap());
+    let at = head.rfind('\n').unwrap() + 1;
+    let call = |ns: u64| {
+        format!(
+            "{{\"src\":\"cudart\",\"op\":\"cudaLaunchKernel\",\"mono_ns\":{ns},\"dur_ns\":5,\"pid\":100,\"tid\":100,\"depth\":0}}\n"
+        )
+    };
+    let gap = |lines: &str| -> serde_json::Value {
+        let out = chain(&[], lines);
+        let mut gap: serde_json::Value = serde_json::from_str(text(&out.stdout).lines().next().unwrap()).unwrap();
+        gap["timeline"] = serde_json::Value::Null;
+        gap
+    };
+    for ns in [u64::MAX, u64::MAX / 2, 1 << 60] {
+        let hostile = format!("{}{}{}{tail}", &head[..at], call(ns), &head[at..]);
+        assert_eq!(gap(&hostile), gap(&lines), "{ns}");
+    }
 }
 
 #[test]
