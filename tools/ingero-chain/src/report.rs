@@ -59,8 +59,7 @@ impl Engine {
 
     /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
     fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
-        let watch_ns =
-            self.world.life(process.pid, process.program.life).and_then(|life| life.watched_as(process.program));
+        let watch_ns = self.world.life(process.pid, process.program.life).and_then(|life| life.cuda_watch_ns);
         let from_ns = watch_ns.unwrap_or(process.first_call_ns).min(process.first_call_ns);
         died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns).saturating_sub(from_ns)
     }

@@ -176,12 +176,6 @@ impl ProcessLife {
         self.died_ns.is_some() || self.execs_ns.iter().any(|&exec_ns| exec_ns > at_ns)
     }
 
-    /// From when on the CUDA tracer watches this program.
-    pub fn watched_as(&self, program: Program) -> Option<u64> {
-        let began_ns = (program.execs as usize).checked_sub(1).and_then(|at| self.execs_ns.get(at).copied());
-        self.cuda_watch_ns.map(|watch_ns| watch_ns.max(began_ns.unwrap_or(0)))
-    }
-
     /// When a program ended, if that is known.
     pub fn program_end_ns(&self, program: Program) -> Option<u64> {
         let mut execs_ns = self.execs_ns.clone();
