@@ -57,6 +57,7 @@ pub enum Kind {
     SlowCall,
     Stall,
     Drop,
+    Oom,
 }
 
 impl Kind {
@@ -67,6 +68,7 @@ impl Kind {
             Kind::SlowCall => "slow_call",
             Kind::Stall => "stall",
             Kind::Drop => "drop",
+            Kind::Oom => "oom",
         }
     }
 }
@@ -168,6 +170,12 @@ pub struct Chain {
     pub pid: u32,
     /// Its name.
     pub comm: String,
+    /// Killed for memory: what it was, `cuda`, `worker` or `other`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    /// Killed for memory: what it had resident, as the kernel counts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resident_bytes: Option<u64>,
     /// Occurrences.
     pub n: u64,
     /// Where they recur regularly.
@@ -184,8 +192,10 @@ pub struct Chain {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proven_ns: Option<u64>,
     /// The slow call, the call that ends the gaps, the call that hangs or stopped coming.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub call: String,
     /// Its source.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub call_src: String,
     /// Its direction.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -225,7 +235,7 @@ pub struct Chain {
     pub so_far: bool,
 }
 
-/// Calls of one operation in a `process` record.
+/// Calls of one operation in a `process` record; durations are absent where only entries were traced.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]
 pub struct CallLine {
@@ -234,11 +244,14 @@ pub struct CallLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dir: Option<String>,
     pub n: u64,
-    pub avg_ns: u64,
-    pub p50_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub avg_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
-    pub max_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_ns: Option<u64>,
     pub bytes: u64,
 }
 
@@ -323,6 +336,9 @@ pub struct Summary {
     pub gpu_busy_ns: u64,
     /// From the last work to the last call of processes that ended: in no chain.
     pub wind_down_ns: u64,
+    /// Calls of which only the entry was traced: nothing is said about the time in or between them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub entries: u64,
     /// Calls of cold starts: in no percentile and no chain.
     pub cold: Cold,
     pub chains: Counts,

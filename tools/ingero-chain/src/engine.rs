@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use ingero_common::clock::WallClock;
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
+use crate::cause::Party;
 use crate::evidence::{GpuSamples, Loss, Losses, Samples};
 use crate::names::{Names, Thread};
+use crate::oom::Kills;
 use crate::path::Sources;
 use crate::process::CudaProcess;
 use crate::stats::Stats;
@@ -38,6 +40,7 @@ pub struct Engine {
     pub(crate) sched_losses: Losses,
     pub(crate) cuda_losses: Losses,
     pub(crate) samples: Samples,
+    pub(crate) kills: Kills,
     pub(crate) cuda: BTreeMap<Program, CudaProcess>,
     pub(crate) stats: HashMap<LifeId, Stats>,
     pub(crate) wall: Option<WallClock>,
@@ -108,6 +111,10 @@ impl Engine {
         }
         match &*record.src {
             src::SCHED => self.sched(record, start_ns, end_ns),
+            src::MEM if &*record.op == "oom_kill" => {
+                let life = record.pid.and_then(|pid| self.world.find_process(pid, start_ns)).map(|life| life.id);
+                self.kills.add(record, line, start_ns, life, &mut self.names);
+            }
             src::MEM => self.stats(record, start_ns, |stats| stats.pages(record)),
             src::SYS if &*record.op == "sample" => {
                 if let Ok(sample) = serde_json::from_slice::<SysSample>(line) {
@@ -281,13 +288,15 @@ impl Engine {
         };
         let (by, prev) = (thread(&record.by), thread(&record.prev));
         let idle = |who: &Option<Who<'_>>| who.as_ref().is_some_and(|who| who.pid == 0);
-        // Who took the CPU of a preempted thread, who held the one that a woken thread got. Where the latter isn't
-        // on record but nearly all of the time was waiting, the one who took the CPU is the one who had it.
+        let party = |who: Thread| Party { pid: who.pid, name: who.name };
+        // Who took the CPU of a preempted thread and who held it at the end, who held the one that a woken thread got.
+        // Where the latter isn't on record but nearly all of the time was waiting, the one who took the CPU had it.
         let (had_cpu, cpu_was_free) = match state {
-            State::Runnable => (by, idle(&record.by)),
-            _ if record.prev.is_some() => (prev, false),
-            _ if runq_ns * 2 >= len_ns => (by, false),
-            _ => (Thread::default(), false),
+            State::Runnable if prev.pid == 0 || by.pid == 0 => ([party(by); 2], idle(&record.by)),
+            State::Runnable => ([party(by), party(prev)], false),
+            _ if record.prev.is_some() => ([party(prev); 2], false),
+            _ if runq_ns * 2 >= len_ns => ([party(by); 2], false),
+            _ => ([Party::default(); 2], false),
         };
         let waker = if record.waker_irq { Thread::default() } else { thread(&record.waker) };
         let off = Off { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free };

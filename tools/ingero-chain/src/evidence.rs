@@ -100,6 +100,8 @@ pub struct Sample {
     pub steal_pct: f64,
     /// Swap in use.
     pub swap_used_bytes: Option<u64>,
+    /// Memory that could be had.
+    pub mem_avail_bytes: Option<u64>,
     /// Mean use of the GPUs as their driver gives it, percent: some kernel ran, not how much of the GPU it used.
     pub gpu_pct: Option<f64>,
     /// For each process under a CPU limit: how long its cgroup was throttled, in nanoseconds.
@@ -143,6 +145,7 @@ impl Samples {
             cpu_max_pct: sample.cpu_max_pct,
             steal_pct: sample.steal_pct.unwrap_or(0.0),
             swap_used_bytes: sample.swap_used_bytes,
+            mem_avail_bytes: sample.mem_avail_bytes,
             gpu_pct: gpus.mean_util_pct(),
             throttled,
         });

@@ -11,6 +11,7 @@
 //! - [`drain`]: had the GPU anything left to do then?
 //! - [`path`]: what was the thread that made the next call waiting for?
 //! - [`stall`], [`rates`]: did the calls stop, hang, or come less often?
+//! - [`oom`]: who was killed for memory?
 //! - [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
 
 pub mod calls;
@@ -21,6 +22,7 @@ pub mod engine;
 pub mod evidence;
 pub mod gaps;
 pub mod names;
+pub mod oom;
 pub mod ops;
 pub mod options;
 pub mod page;

@@ -206,8 +206,11 @@ impl Path<'_> {
             Side::Away => (Cause::WorkerQuota, Cause::WorkerCpuWait),
         };
         self.bill.add(quota, self.party(thread, side), quota_ns);
-        let had_cpu = if off.had_cpu.pid == 0 { Party::default() } else { party(off.had_cpu) };
-        self.bill.add(waiting, had_cpu, ns - quota_ns);
+        // What those had who came in between, if anybody did, is in no record: it goes to the two that are known.
+        let [first, last] = off.had_cpu;
+        let last_ns = if first == last { 0 } else { (ns - quota_ns) / 2 };
+        self.bill.add(waiting, first, ns - quota_ns - last_ns);
+        self.bill.add(waiting, last, last_ns);
     }
 
     /// Nothing is known about `thread` but its name, for `ns`.

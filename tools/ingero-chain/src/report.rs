@@ -11,6 +11,8 @@ use crate::chain::{
 };
 use crate::engine::Engine;
 use crate::gaps::{GAP_FACTOR, GapSum, MIN_GAP_NS};
+use crate::names::Name;
+use crate::oom::Kill;
 use crate::period;
 use crate::process::{CudaProcess, died_ns, watched_ns};
 use crate::rates::{DROP_BELOW, DROP_NS};
@@ -33,13 +35,14 @@ impl Engine {
             chains.extend(self.stall_chain(process, observed_ns, end_ns));
             chains.extend(self.drop_chain(process, observed_ns, end_ns));
         }
+        chains.extend(self.kills.iter().map(|kill| self.oom_chain(kill)));
         chains.sort_by(|a, b| {
             let key = |c: &Chain| (std::cmp::Reverse(c.severity), std::cmp::Reverse(c.lost_ns), c.mono_ns);
             key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
         });
         unique_ids(&mut chains);
         for chain in &mut chains {
-            words::tell(chain, &self.samples);
+            words::tell(chain, words::Machine::over(&self.samples, &self.kills, &self.names, chain));
             if let Some(wall) = &mut self.wall {
                 chain.ts = Some(wall.ts(chain.mono_ns));
                 for one in &mut chain.occurrences {
@@ -228,31 +231,64 @@ impl Engine {
         Some(chain.with_ratio())
     }
 
-    /// What all kinds of chains have in common; numbers that they don't are 0 here.
+    fn oom_chain(&self, kill: &Kill) -> Chain {
+        let life = kill.life.and_then(|id| self.world.life(kill.victim.pid, id));
+        let role = life.map_or("other", |life| self.role(life));
+        // By what it does to the GPU's work: there are no nanoseconds to go by.
+        let severity = match role {
+            "cuda" => Severity::High,
+            "worker" => Severity::Medium,
+            _ => Severity::Low,
+        };
+        let name = life.map(|life| life.name).filter(|_| kill.victim.name == Name::default());
+        Chain {
+            mono_ns: kill.at_ns,
+            n: 1,
+            role: Some(role),
+            resident_bytes: kill.resident_bytes,
+            ratio_reason: Some("an event has no duration"),
+            ..self.bare_chain(Kind::Oom, kill.victim.pid, name.unwrap_or(kill.victim.name), severity, &Bill::default())
+        }
+    }
+
+    /// What chains about calls have in common; numbers that they don't are 0 here.
     fn chain(&self, op: Kind, process: &CudaProcess, call: GroupKey, severity: Severity, bill: &Bill) -> Chain {
         let dir = Some(self.names.text(call.dir)).filter(|d| !d.is_empty()).map(str::to_owned);
         let name = self.names.text(call.op);
         let bytes = call.bytes().map(|(from, _)| format!("-{from}")).unwrap_or_default();
         let dash_dir = dir.as_ref().map(|d| format!("-{d}")).unwrap_or_default();
         Chain {
+            id: format!("{}-{}-{name}{dash_dir}{bytes}", op.name(), process.pid),
+            call: name.to_owned(),
+            call_src: self.names.text(call.source).to_owned(),
+            dir,
+            ..self.bare_chain(op, process.pid, process.name, severity, bill)
+        }
+    }
+
+    /// What all kinds of chains have in common.
+    fn bare_chain(&self, op: Kind, pid: u32, name: Name, severity: Severity, bill: &Bill) -> Chain {
+        Chain {
             src: src::CHAIN,
             op,
-            id: format!("{}-{}-{name}{dash_dir}{bytes}", op.name(), process.pid),
+            id: format!("{}-{pid}", op.name()),
             severity,
             mono_ns: 0,
             ts: None,
             dur_ns: 0,
-            pid: process.pid,
-            comm: self.names.text(process.name).to_owned(),
+            pid,
+            comm: self.names.text(name).to_owned(),
+            role: None,
+            resident_bytes: None,
             n: 0,
             period: None,
             lost_ns: bill.total_ns(),
             lost_share: 0.0,
             proven: None,
             proven_ns: None,
-            call: name.to_owned(),
-            call_src: self.names.text(call.source).to_owned(),
-            dir,
+            call: String::new(),
+            call_src: String::new(),
+            dir: None,
             bytes: None,
             p50_ns: 0,
             p99_ns: None,
@@ -344,14 +380,28 @@ impl Engine {
                 op: self.names.text(key.op).to_owned(),
                 dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(str::to_owned),
                 n,
-                avg_ns: (group.total_ns / u128::from(n.max(1))) as u64,
-                p50_ns: group.durations.median_ns(),
+                avg_ns: Some((group.total_ns / u128::from(n.max(1))) as u64),
+                p50_ns: Some(group.durations.median_ns()),
                 p99_ns: p99_ns(group),
-                max_ns: group.durations.max_ns(),
+                max_ns: Some(group.durations.max_ns()),
                 bytes: group.bytes,
             }
         };
-        process.groups.sorted(&self.names).into_iter().filter(|(_, g)| !g.durations.is_empty()).map(line).collect()
+        let entry = |(&key, &n): (&GroupKey, &u64)| CallLine {
+            src: self.names.text(key.source).to_owned(),
+            op: self.names.text(key.op).to_owned(),
+            dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(str::to_owned),
+            n,
+            avg_ns: None,
+            p50_ns: None,
+            p99_ns: None,
+            max_ns: None,
+            bytes: 0,
+        };
+        let mut entries: Vec<CallLine> = process.entries.iter().map(entry).collect();
+        entries.sort_by(|a, b| (&a.src, &a.op, &a.dir).cmp(&(&b.src, &b.op, &b.dir)));
+        let groups = process.groups.sorted(&self.names).into_iter().filter(|(_, g)| !g.durations.is_empty());
+        groups.map(line).chain(entries).collect()
     }
 
     fn summary(&mut self, chains: &[Chain], end_ns: u64) -> Summary {
@@ -385,6 +435,7 @@ impl Engine {
             forgotten_processes: self.forgotten,
             not_judged_ns: self.cuda.values().map(|p| p.not_judged_ns).sum(),
             gpu_busy_ns: self.cuda.values().map(|p| p.gpu_busy_ns).sum(),
+            entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
             cold,
             wind_down_ns: self.cuda.values().map(CudaProcess::wound_down_ns).sum(),
             chains: counts,
@@ -445,6 +496,7 @@ fn checked() -> Vec<String> {
             DROP_BELOW * 100.0,
             DROP_NS / 1_000_000_000
         ),
+        "oom: processes that the kernel killed for memory, where the scheduler tracer tells".to_owned(),
         format!("reported from {} % of a process's observed time on", LOW_SHARE * 100.0),
     ]
 }

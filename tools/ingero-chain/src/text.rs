@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ingero_common::text::{Nanos, Printable};
+use ingero_common::text::{Bytes, Nanos, Printable};
 
 use crate::chain::{Chain, Kind, Occurrence, ProcessReport, Report, Summary};
 use crate::words::pct;
@@ -90,6 +90,12 @@ fn occurrence(out: &mut impl Write, one: &Occurrence) -> io::Result<()> {
 /// The one line of numbers.
 fn numbers(chain: &Chain) -> String {
     let mut parts = Vec::new();
+    if chain.op == Kind::Oom {
+        return match chain.resident_bytes {
+            Some(bytes) => format!("{} resident", Bytes(bytes)),
+            None => "resident memory not on record".into(),
+        };
+    }
     if let Some(p99_ns) = chain.p99_ns {
         parts.push(format!("p99 {}", Nanos(p99_ns)));
     }
@@ -137,8 +143,13 @@ fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
             None => call.op.clone(),
         };
         let p99 = call.p99_ns.map(|ns| format!(", p99 {}", Nanos(ns))).unwrap_or_default();
-        let (avg, p50, max) = (Nanos(call.avg_ns), Nanos(call.p50_ns), Nanos(call.max_ns));
-        writeln!(out, "       {:<32} {:>9} x  avg {avg}, p50 {p50}{p99}, max {max}", safe(&name), call.n)?;
+        write!(out, "       {:<32} {:>9} x", safe(&name), call.n)?;
+        match (call.avg_ns, call.p50_ns, call.max_ns) {
+            (Some(avg), Some(p50), Some(max)) => {
+                writeln!(out, "  avg {}, p50 {}{p99}, max {}", Nanos(avg), Nanos(p50), Nanos(max))?;
+            }
+            _ => writeln!(out, "  (entries only)")?,
+        }
     }
     let s = &process.switches;
     if s.voluntary + s.preempted > 0 {
@@ -177,6 +188,13 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
             out,
             "wind-down: {} from the last work to the last call, counted nowhere",
             Nanos(summary.wind_down_ns)
+        )?;
+    }
+    if summary.entries > 0 {
+        writeln!(
+            out,
+            "{} calls were traced by their entry alone: nothing is said about the time in and between them",
+            summary.entries
         )?;
     }
     if summary.gpu_busy_ns > 0 {

@@ -8,14 +8,18 @@ use ingero_common::text::{Bytes, Nanos};
 use crate::cause::{Cause, CauseLine};
 use crate::chain::{Advice, Chain, Kind, TimelineLine};
 use crate::evidence::Samples;
+use crate::names::Names;
+use crate::oom::{Kill, Kills};
 use crate::ops::Class;
 
 /// A cause with a smaller share isn't named.
 pub const NAMED_SHARE: f64 = 0.10;
 
+/// Victims named in one chain.
+const MAX_KILLED: usize = 4;
+
 /// Fills in the words.
-pub fn tell(chain: &mut Chain, samples: &Samples) {
-    let machine = Machine::over(samples, chain.mono_ns, chain.mono_ns + chain.dur_ns);
+pub fn tell(chain: &mut Chain, machine: Machine) {
     chain.summary = summary(chain);
     chain.timeline = timeline(chain, &machine);
     chain.advice = advice(chain, &machine);
@@ -23,17 +27,27 @@ pub fn tell(chain: &mut Chain, samples: &Samples) {
 
 /// What the samples say about the machine meanwhile.
 #[derive(Debug, Default)]
-struct Machine {
+pub struct Machine {
     samples: usize,
     cpu_pct: f64,
     cpu_max_pct: f64,
     steal_pct: f64,
     swap_grew_bytes: u64,
     gpu_pct: Option<f64>,
+    mem_avail_bytes: Option<u64>,
+    /// Who was killed for memory.
+    killed: Vec<String>,
 }
 
+/// Before a kill for memory, the machine is looked at for so long.
+const BEFORE_KILL_NS: u64 = 2_000_000_000;
+
 impl Machine {
-    fn over(samples: &Samples, from_ns: u64, to_ns: u64) -> Self {
+    /// The machine over the interval of `chain`.
+    pub fn over(samples: &Samples, kills: &Kills, names: &Names, chain: &Chain) -> Self {
+        let (from_ns, to_ns) = (chain.mono_ns, chain.mono_ns + chain.dur_ns);
+        let from_ns = if chain.op == Kind::Oom { from_ns.saturating_sub(BEFORE_KILL_NS) } else { from_ns };
+        let to_ns = to_ns.max(from_ns + 1);
         let mut machine = Self::default();
         let mut swap: Option<(u64, u64)> = None;
         for sample in samples.over(from_ns, to_ns) {
@@ -41,6 +55,7 @@ impl Machine {
             machine.cpu_pct += sample.cpu_pct.unwrap_or(0.0);
             machine.cpu_max_pct = machine.cpu_max_pct.max(sample.cpu_max_pct.unwrap_or(0.0));
             machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
+            machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().chain(sample.mem_avail_bytes).min();
             if let Some(used) = sample.swap_used_bytes {
                 swap = Some((swap.map_or(used, |(first, _)| first), used));
             }
@@ -50,6 +65,15 @@ impl Machine {
         if !gpu.is_empty() {
             machine.gpu_pct = Some(gpu.iter().sum::<f64>() / gpu.len() as f64);
         }
+        let killed = kills.between(chain.mono_ns, chain.mono_ns + chain.dur_ns);
+        let who = |kill: &Kill| match (names.text(kill.victim.name), names.text(kill.by.name)) {
+            (victim, by) if chain.op == Kind::Oom && kill.by.pid != 0 => {
+                format!("{victim} ({}), when {by} ({}) asked for memory", kill.victim.pid, kill.by.pid)
+            }
+            (victim, _) => format!("{victim} ({})", kill.victim.pid),
+        };
+        let own = |kill: &&Kill| chain.op != Kind::Oom || kill.victim.pid == chain.pid;
+        machine.killed = killed.filter(own).take(MAX_KILLED).map(who).collect();
         machine.swap_grew_bytes = swap.map_or(0, |(first, last)| last.saturating_sub(first));
         machine
     }
@@ -61,6 +85,15 @@ fn named(chain: &Chain) -> impl Iterator<Item = &CauseLine> {
 }
 
 fn summary(chain: &Chain) -> String {
+    if chain.op == Kind::Oom {
+        let what = match chain.role {
+            Some("cuda") => ", which makes CUDA calls,",
+            Some("worker") => ", a worker of a process that makes CUDA calls,",
+            _ => "",
+        };
+        let resident = chain.resident_bytes.map(|b| format!(" with {} resident", Bytes(b))).unwrap_or_default();
+        return format!("the kernel killed {}{what} for memory{resident}", name(chain));
+    }
     let lost = Nanos(chain.lost_ns);
     let percent = pct(chain.lost_share);
     let call = call(chain);
@@ -82,6 +115,7 @@ fn summary(chain: &Chain) -> String {
             name(chain),
             Nanos(chain.dur_ns)
         ),
+        Kind::Oom => String::new(),
     };
     let causes: Vec<String> = named(chain).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
     let mut text = head;
@@ -169,6 +203,10 @@ fn call(chain: &Chain) -> String {
 
 fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     let mut lines = Vec::new();
+    if !machine.killed.is_empty() {
+        let text = format!("out of memory: the kernel killed {}", machine.killed.join("; "));
+        lines.push(TimelineLine { layer: "SYSTEM", text });
+    }
     if machine.samples > 0 {
         let mut text = format!("CPUs {:.0} % busy", machine.cpu_pct);
         if machine.cpu_max_pct > 0.0 {
@@ -179,6 +217,9 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
         }
         if let Some(pct) = machine.gpu_pct {
             text.push_str(&format!(", GPU {pct:.0} % in use as its driver counts"));
+        }
+        if let (Kind::Oom, Some(bytes)) = (chain.op, machine.mem_avail_bytes) {
+            text.push_str(&format!(", {} of memory to be had", Bytes(bytes)));
         }
         if machine.swap_grew_bytes > 0 {
             text.push_str(&format!(", swap grew by {}", Bytes(machine.swap_grew_bytes)));
@@ -194,6 +235,7 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     }
     let (p50, max) = (Nanos(chain.p50_ns), Nanos(chain.max_ns));
     let text = match chain.op {
+        Kind::Oom => return lines,
         Kind::Gap => {
             format!("{} gaps before {}, the longest {max}; usually {p50} between calls", chain.n, call(chain))
         }
@@ -209,6 +251,9 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
 
 fn advice(chain: &Chain, machine: &Machine) -> Vec<Advice> {
     let mut all = Vec::new();
+    if let (Kind::Oom, Some(bytes)) = (chain.op, chain.resident_bytes) {
+        all.push(oom_advice(chain, bytes, machine));
+    }
     for line in named(chain) {
         let took = format!("{} of {} lost", Nanos(line.ns), Nanos(chain.lost_ns));
         if let Some((text, because)) = advice_for(chain, line, machine, &took) {
@@ -226,6 +271,18 @@ fn advice(chain: &Chain, machine: &Machine) -> Vec<Advice> {
         all.push(Advice { text, because });
     }
     all
+}
+
+/// A victim that had little resident is not what used the memory.
+fn oom_advice(chain: &Chain, resident_bytes: u64, machine: &Machine) -> Advice {
+    let had = format!("{} had {} resident", name(chain), Bytes(resident_bytes));
+    match machine.mem_avail_bytes {
+        Some(avail_bytes) if avail_bytes > resident_bytes => Advice {
+            text: "raise the memory limit of its container or cgroup (memory.max), or use less in it: fewer workers, less prefetching".into(),
+            because: format!("{had}, while the machine had {} to give: a limit was reached, not the machine's end", Bytes(avail_bytes)),
+        },
+        _ => Advice { text: "use less memory: fewer workers, less prefetching, smaller batches".into(), because: had },
+    }
 }
 
 fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) -> Option<(String, String)> {

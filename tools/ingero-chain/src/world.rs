@@ -14,9 +14,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::cause::Party;
 use crate::names::{Name, Thread};
 
-/// 48 bytes each.
+/// 64 bytes each.
 pub const MAX_OFFS: usize = 400_000;
 /// Lives of threads that are remembered.
 const MAX_THREADS: usize = 100_000;
@@ -63,8 +64,8 @@ pub struct Off {
     pub end_ns: u64,
     /// Who woke it; pid 0 = nobody seen.
     pub waker: Thread,
-    /// Who had the CPU while it was runnable; pid 0 = not known or idle.
-    pub had_cpu: Thread,
+    /// Who had the CPU while it was runnable, at the beginning and at the end of that; pid 0 = not known or idle.
+    pub had_cpu: [Party; 2],
     /// The state it left with.
     pub state: State,
     /// While it was runnable, the CPU that it last had or got next ran nobody.
@@ -457,7 +458,7 @@ mod tests {
             wake_ns: end_ns,
             end_ns,
             waker: Thread::default(),
-            had_cpu: Thread::default(),
+            had_cpu: [Party::default(); 2],
             state: State::Asleep,
             cpu_was_free: false,
         }

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
 
+mod support;
+
 use std::io::Write;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+
+use support::{chain, text};
 
 /// A process that is starved: ten steps of calls with 50 ms on the CPU between them. Its name is hostile.
 fn starved() -> String {
@@ -40,25 +44,6 @@ fn sample(mono_ns: u64) -> String {
 fn ended(mut lines: String) -> String {
     lines += "{\"src\":\"ingero\",\"op\":\"end\",\"mono_ns\":1560000000}\n";
     lines
-}
-
-fn chain(args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ingero-chain"))
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    // A tool that stops early closes its input.
-    let _ = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    child.wait_with_output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 #[test]

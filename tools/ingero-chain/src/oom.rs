@@ -1,0 +1,106 @@
+//! Processes that the kernel killed for memory.
+//!
+//! One record a victim (`mem` `oom_kill`), whoever that is. Whether it matters is a question of whose it was: a
+//! process that makes CUDA calls loses everything, one that loses a worker fails or stalls soon after, and of
+//! somebody else's it is worth knowing that the machine, or a cgroup on it, ran out of memory.
+
+use std::collections::VecDeque;
+
+use ingero_common::record::{Record, Who};
+use serde::Deserialize;
+
+use crate::names::{Names, Thread};
+use crate::world::LifeId;
+
+/// Kills that are remembered; the oldest go.
+const MAX_KILLS: usize = 256;
+/// The kernel may mark one victim twice within one kill, in this time.
+const SAME_KILL_NS: u64 = 1_000_000_000;
+
+/// One kill.
+#[derive(Clone, Debug)]
+pub struct Kill {
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub at_ns: u64,
+    /// The victim; the name is empty where the kernel doesn't tell it.
+    pub victim: Thread,
+    /// Which life of it, where one is known.
+    pub life: Option<LifeId>,
+    /// Whose allocation found no memory; pid 0 = not known.
+    pub by: Thread,
+    /// Resident memory of the victim, as the kernel counts it, where it does.
+    pub resident_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resident {
+    anon_rss_bytes: Option<u64>,
+    file_rss_bytes: Option<u64>,
+    shmem_rss_bytes: Option<u64>,
+}
+
+/// The kills, oldest first.
+#[derive(Debug, Default)]
+pub struct Kills {
+    all: VecDeque<Kill>,
+}
+
+impl Kills {
+    /// Takes note of one; `line` is the record as it was read.
+    pub fn add(&mut self, record: &Record<'_>, line: &[u8], at_ns: u64, life: Option<LifeId>, names: &mut Names) {
+        let Some(pid) = record.pid else { return };
+        let again =
+            |kill: &Kill| kill.victim.pid == pid && kill.life == life && at_ns.abs_diff(kill.at_ns) <= SAME_KILL_NS;
+        if self.all.iter().any(again) {
+            return;
+        }
+        let resident = serde_json::from_slice::<Resident>(line).unwrap_or_default();
+        let parts = [resident.anon_rss_bytes, resident.file_rss_bytes, resident.shmem_rss_bytes];
+        let known = parts.iter().any(Option::is_some);
+        let by = |who: &Who<'_>, names: &mut Names| Thread { pid: who.pid, tid: who.tid, name: names.id(&who.comm) };
+        self.all.push_back(Kill {
+            at_ns,
+            victim: Thread { pid, tid: record.tid.unwrap_or(pid), name: names.id(&record.comm) },
+            life,
+            by: record.by.as_ref().map(|who| by(who, names)).unwrap_or_default(),
+            resident_bytes: known.then(|| parts.into_iter().flatten().fold(0, u64::saturating_add)),
+        });
+        if self.all.len() > MAX_KILLS {
+            self.all.pop_front();
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Kill> {
+        self.all.iter()
+    }
+
+    /// Those in [`from_ns`, `to_ns`].
+    pub fn between(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Kill> {
+        self.all.iter().filter(move |kill| (from_ns..=to_ns).contains(&kill.at_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ingero_common::record::{Parsed, parse};
+
+    #[test]
+    fn one_kill_is_told_once_and_unknown_memory_stays_unknown() {
+        let (mut kills, mut names) = (Kills::default(), Names::default());
+        let mut add = |line: &str, at_ns| {
+            let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
+            kills.add(&record, line.as_bytes(), at_ns, None, &mut names);
+        };
+        let full = r#"{"src":"mem","op":"oom_kill","pid":7,"tid":8,"comm":"w","by":{"pid":9,"tid":9,"comm":"a"},"anon_rss_bytes":5,"shmem_rss_bytes":2}"#;
+        add(full, 10);
+        add(full, 20);
+        add(r#"{"src":"mem","op":"oom_kill","pid":8}"#, 20);
+        add(full, 20 * SAME_KILL_NS);
+        let all: Vec<_> = kills.iter().map(|kill| (kill.victim.pid, kill.by.pid, kill.resident_bytes)).collect();
+        assert_eq!(all, [(7, 9, Some(7)), (8, 0, None), (7, 9, Some(7))]);
+        assert_eq!(kills.between(0, 20).count(), 2);
+    }
+}

@@ -1,0 +1,158 @@
+//! Records with a meaning of their own: calls told of while they hang, calls without an end, kills for memory.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{chain, text};
+
+const MS: u64 = 1_000_000;
+
+/// A stream under way.
+#[derive(Clone, Default)]
+struct Stream(Vec<Value>);
+
+impl Stream {
+    /// A process that is watched by both tracers and works: 2 s of launches and synchronises, 1 ms apart.
+    fn working() -> Self {
+        let mut s = Self::default();
+        for stream in ["cuda", "sched"] {
+            s.0.push(json!({"src":"ingero","op":"watch","mono_ns":1000 * MS,"pid":100,"tid":100,"comm":"train","stream":stream}));
+        }
+        for i in 0..1000 {
+            let t = (1000 + 2 * i) * MS;
+            s = s.call("cudaLaunchKernel", 100, t, 10_000).call("cudaDeviceSynchronize", 100, t + MS / 2, MS);
+        }
+        s
+    }
+
+    fn put(mut self, record: Value) -> Self {
+        self.0.push(record);
+        self
+    }
+
+    fn call(self, op: &str, tid: u32, mono_ns: u64, dur_ns: u64) -> Self {
+        self.put(json!({"src":"cudart","op":op,"mono_ns":mono_ns,"dur_ns":dur_ns,"pid":100,"tid":tid,"comm":"train","ret":0,"depth":0}))
+    }
+
+    fn open(self, op: &str, tid: u32, mono_ns: u64, dur_ns: u64) -> Self {
+        self.put(json!({"src":"nccl","op":op,"mono_ns":mono_ns,"dur_ns":dur_ns,"pid":100,"tid":tid,"comm":"train","depth":0,"open":true}))
+    }
+
+    fn end(self, mono_ns: u64) -> Self {
+        self.put(json!({"src":"ingero","op":"end","mono_ns":mono_ns}))
+    }
+
+    /// What the tool says: chains, processes, summary.
+    fn report(&self) -> Vec<Value> {
+        let lines: String = self.0.iter().map(|record| format!("{record}\n")).collect();
+        let out = chain(&["--per-process"], &lines);
+        assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), ""));
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    fn found(&self, op: &str) -> Vec<Value> {
+        self.report().into_iter().filter(|record| record["op"] == op).collect()
+    }
+}
+
+#[test]
+fn a_call_told_of_while_it_hangs_is_one_call() {
+    let quiet = Stream::working();
+    let before = quiet.clone().end(3001 * MS).report();
+    assert_eq!(before.last().unwrap()["calls"], 2000);
+    // Another thread asks every 100 ms meanwhile; the calls of the process don't stop being in flight.
+    let polls = |mut s: Stream, from: u64, to: u64| {
+        for t in (from..to).step_by(100) {
+            s = s.call("cudaEventQuery", 101, t * MS, 1000);
+        }
+        s
+    };
+    let hung = polls(quiet.open("ncclAllReduce", 100, 3001 * MS, 10_000 * MS), 13_100, 30_000);
+    let ended = hung.clone().call("ncclAllReduce", 100, 3001 * MS, 27_000 * MS).end(30_010 * MS);
+    assert_eq!(ended.found("gap"), [] as [Value; 0], "a call was in flight all the time");
+    assert_eq!(ended.found("stall"), [] as [Value; 0]);
+    assert_eq!(ended.report().last().unwrap()["calls"], 2000 + 169 + 1);
+
+    // It never returns: told of once at 10 s, and again when the tracer stops.
+    let never = hung.clone().open("ncclAllReduce", 100, 3001 * MS, 27_000 * MS).end(30_001 * MS);
+    let stalls = never.found("stall");
+    assert_eq!(stalls.len(), 1, "{stalls:?}");
+    assert_eq!((&stalls[0]["call"], &stalls[0]["severity"]), (&json!("ncclAllReduce"), &json!("high")));
+    assert_eq!(stalls[0]["lost_ns"], json!(27_000 * MS), "who only asks gets on with nothing");
+    assert_eq!(never.found("gap"), [] as [Value; 0]);
+
+    // The tracer is killed before: what it went through is known as far as it was told.
+    let killed = hung.found("stall");
+    assert_eq!(killed.len(), 1, "{killed:?}");
+    assert!(killed[0]["lost_ns"].as_u64().unwrap() >= 10_000 * MS, "{killed:?}");
+}
+
+#[test]
+fn a_call_ends_with_its_thread() {
+    let s = Stream::working()
+        .open("ncclAllReduce", 101, 3000 * MS, 10 * MS)
+        .put(json!({"src":"sched","op":"thread_exit","mono_ns":3010 * MS,"pid":100,"tid":101}))
+        .call("cudaLaunchKernel", 100, 3011 * MS, 10_000)
+        .end(3012 * MS);
+    assert_eq!(s.found("stall"), [] as [Value; 0]);
+}
+
+#[test]
+fn a_hang_at_the_end_of_a_short_run_is_a_remark() {
+    let s = Stream::working().open("ncclAllReduce", 100, 3001 * MS, 1500 * MS).end(4501 * MS);
+    let stall = &s.found("stall")[0];
+    assert_eq!((&stall["severity"], &stall["lost_ns"]), (&json!("low"), &json!(1500 * MS)));
+}
+
+#[test]
+fn between_calls_without_an_end_nothing_is_known() {
+    let entry = |s: Stream, t: u64| {
+        s.put(json!({"src":"cudart","op":"cudaLaunchKernel","mono_ns":t * MS,"pid":100,"tid":100,"comm":"train"}))
+    };
+    // From 3 s on only entries, 200 ms apart; then ends again, 5 s after the last.
+    let mut s = Stream::working();
+    for t in (3100..5000).step_by(200) {
+        s = entry(s, t);
+    }
+    let silent = s.clone().end(20_000 * MS);
+    assert_eq!(silent.found("stall"), [] as [Value; 0]);
+    let again = s.call("cudaLaunchKernel", 100, 10_000 * MS, 10_000).end(10_001 * MS);
+    assert_eq!(again.found("gap"), [] as [Value; 0]);
+    let report = again.report();
+    assert_eq!((&report.last().unwrap()["entries"], &report.last().unwrap()["calls"]), (&json!(10), &json!(2011)));
+    let process = &again.found("process")[0];
+    let entries: Vec<_> = process["calls"].as_array().unwrap().iter().filter(|c| c.get("avg_ns").is_none()).collect();
+    assert_eq!((entries.len(), &entries[0]["n"]), (1, &json!(10)));
+}
+
+#[test]
+fn who_was_killed_for_memory_and_what_it_was() {
+    let kill = |pid: u32, t: u64, rest: Value| {
+        let mut record =
+            json!({"src":"mem","op":"oom_kill","mono_ns":t * MS,"pid":pid,"tid":pid,"comm":"w\u{1b}orker"});
+        record.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        record
+    };
+    let s = Stream::working()
+        .put(json!({"src":"sched","op":"sched_process_fork","mono_ns":2900 * MS,"pid":100,"tid":100,"child_pid":200}))
+        .put(json!({"src":"sys","op":"sample","mono_ns":2000 * MS,"dur_ns":1000 * MS,"mem_avail_bytes":64_u64 << 30}))
+        .put(kill(200, 3000, json!({"by":{"pid":100,"tid":100,"comm":"train"},"anon_rss_bytes":3_u64 << 30})))
+        .put(kill(200, 3000, json!({})))
+        .put(kill(999, 3001, json!({})))
+        .put(kill(100, 3002, json!({})))
+        .end(3010 * MS);
+    let ooms = s.found("oom");
+    let brief: Vec<_> = ooms.iter().map(|o| (o["pid"].as_u64().unwrap(), o["severity"].as_str().unwrap())).collect();
+    assert_eq!(brief, [(100, "high"), (200, "medium"), (999, "low")]);
+    let worker = &ooms[1];
+    assert_eq!((&worker["role"], &worker["resident_bytes"]), (&json!("worker"), &json!(3_u64 << 30)));
+    assert_eq!((&worker["lost_ns"], &worker["causes"]), (&json!(0), &json!([])));
+    let advice = worker["advice"][0]["text"].as_str().unwrap();
+    assert!(advice.contains("memory.max"), "64 GiB were to be had: {advice}");
+    assert!(ooms[2]["advice"].as_array().unwrap().is_empty(), "nothing is known of its memory");
+    let told =
+        text(&chain(&["-f", "text"], &s.0.iter().map(|r| format!("{r}\n")).collect::<String>()).stdout).to_owned();
+    assert!(told.contains("when train (100) asked for memory") && !told.contains('\u{1b}'), "{told}");
+}
