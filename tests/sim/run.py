@@ -4,7 +4,7 @@
     run.py --bin target/release                 40 seeds, some twenty seconds
     run.py --bin target/release --seeds 0..500  more
     run.py --bin ... --seeds 17 --keep DIR -v   one, with its inputs and outputs kept
-    run.py --self-test --seeds 0..100           the simulator's own invariants, and reports made
+    run.py --self-test --seeds 0..100           besides or alone, the simulator's own invariants, and reports made
                                                from the truth, right and wrong, for the checker
 
 Exit: 0 all right, 1 a report differs from the truth (or an invariant is broken), 2 usage.
@@ -69,12 +69,10 @@ def main():
     parser.add_argument("--kind", choices=sorted(KINDS), help="only this kind of scenario")
     parser.add_argument("--lossy", action="store_true", help="records are lost in every scenario, not in one of eight")
     parser.add_argument("--keep", metavar="DIR", help="write inputs and outputs of failing seeds there (all with -v)")
-    parser.add_argument("--self-test", action="store_true", help="check the simulator only")
+    parser.add_argument("--self-test", action="store_true", help="check the simulator too, or, without --bin, alone")
     parser.add_argument("-v", "--verbose", action="store_true")
     args = parser.parse_args()
-    if args.self_test:
-        args.bin = None
-    elif not args.bin:
+    if not args.bin and not args.self_test:
         parser.error("--bin is missing: where are ingero-join and ingero-chain?")
     kinds, bad = collections.Counter(), 0
     with tempfile.TemporaryDirectory() as work:
