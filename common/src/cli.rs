@@ -5,7 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Args, CommandFactory, Parser, ValueEnum};
+use clap::{Arg, Args, Command, CommandFactory, Parser, ValueEnum};
 
 use crate::exit::Exit;
 use crate::text::Log;
@@ -56,6 +56,23 @@ pub trait HasCommon {
     fn common(&self) -> &Common;
 }
 
+/// What the values of these names are: times, sizes, process ids. None begins with a hyphen unless it is wrong, so one that does
+/// is taken as a value, and the value's own parser says what is wrong with it.
+const MEASURES: [&str; 3] = ["TIME", "SIZE", "PID"];
+
+/// The definition of a tool's command line.
+pub fn command<T: CommandFactory>() -> Command {
+    let is_measure = |arg: &Arg| {
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| MEASURES.contains(&name.as_str())))
+    };
+    T::command().mut_args(|arg| if is_measure(&arg) { arg.allow_hyphen_values(true) } else { arg })
+}
+
+/// Reads the command line of this process. Ends the process with 2 where it is wrong, with 0 after `--help` and `--version`.
+pub fn parse<T: Parser>() -> T {
+    T::from_arg_matches(&command::<T>().get_matches()).unwrap_or_else(|error| error.exit())
+}
+
 /// Answers the flags that print something about the tool itself: `Some` when that was all that was asked.
 pub fn answer<T: Parser + CommandFactory + HasCommon>(options: &T) -> anyhow::Result<Option<Exit>> {
     let common = options.common();
@@ -65,7 +82,7 @@ pub fn answer<T: Parser + CommandFactory + HasCommon>(options: &T) -> anyhow::Re
         return Ok(Some(Exit::Ok));
     }
     let Some(what) = common.generate else { return Ok(None) };
-    let mut command = T::command();
+    let mut command = command::<T>();
     let shell = match what {
         Generate::Man => {
             clap_mangen::Man::new(command).render(&mut out)?;
@@ -95,6 +112,15 @@ pub fn duration(text: &str) -> anyhow::Result<Duration> {
     }
 }
 
+/// A process id. For clap's `value_parser`.
+pub fn pid(text: &str) -> anyhow::Result<u32> {
+    match text.parse() {
+        Ok(0) => bail!("is the kernel's idle task, which is no process"),
+        Ok(pid) => Ok(pid),
+        Err(_) => bail!("is no process id; `pgrep -a NAME` shows those of processes"),
+    }
+}
+
 /// `64k`, `16m`, `1MiB`, `4096`: bytes, in binary units. For clap's `value_parser`.
 pub fn size_bytes(text: &str) -> anyhow::Result<u64> {
     match parse_size::Config::new().with_binary().parse_size(text) {
@@ -105,6 +131,8 @@ pub fn size_bytes(text: &str) -> anyhow::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches;
+
     use super::*;
 
     #[test]
@@ -115,6 +143,40 @@ mod tests {
         for bad in ["", "x", "-1", "0", "NaN", "inf", "5 parsecs", "1e300"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn process_ids() {
+        assert_eq!(pid("4711").unwrap(), 4711);
+        for bad in ["0", "-1", "x", "", "4294967296", "1.5"] {
+            assert!(pid(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_negative_value_is_answered_by_its_own_parser() {
+        #[derive(Parser, Debug)]
+        struct Tool {
+            #[arg(short, long, value_name = "TIME", value_parser = duration)]
+            duration: Option<Duration>,
+            #[arg(short, long, value_name = "PID", value_parser = pid, value_delimiter = ',')]
+            pid: Vec<u32>,
+            #[arg(short, long)]
+            quiet: bool,
+        }
+        let parse = |arguments: &[&str]| command::<Tool>().try_get_matches_from([&["tool"], arguments].concat());
+        for (arguments, said) in [
+            (&["-d", "-5s"][..], "is no duration"),
+            (&["--duration=-5s"], "is no duration"),
+            (&["-d", "-q"], "is no duration"),
+            (&["-p", "-1"], "is no process id"),
+            (&["-p", "0"], "idle task"),
+        ] {
+            let error = parse(arguments).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains("tip:"), "{error}");
+        }
+        let tool = Tool::from_arg_matches(&parse(&["-p", "1,2", "-q", "-d", "5s"]).unwrap()).unwrap();
+        assert_eq!((tool.pid, tool.quiet, tool.duration), (vec![1, 2], true, Some(Duration::from_secs(5))));
     }
 
     #[test]

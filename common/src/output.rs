@@ -6,8 +6,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::text::Printable;
 
 /// A record must be visible downstream within this time.
 pub const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
@@ -29,7 +31,7 @@ impl Output {
     pub fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let path = path.filter(|p| *p != Path::new("-"));
         let file = match path {
-            Some(path) => File::create(path).with_context(|| format!("creating {}", path.display()))?,
+            Some(path) => File::create(path).map_err(|error| cannot_create(path, &error))?,
             // A duplicate of descriptor 1 instead of `io::stdout()`, whose line buffering splits our blocks.
             None => File::from(rustix::stdio::stdout().try_clone_to_owned().context("opening stdout")?),
         };
@@ -78,6 +80,20 @@ impl Output {
     }
 }
 
+/// What keeps a file from being made, and what to do about it.
+fn cannot_create(path: &Path, error: &io::Error) -> anyhow::Error {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = Printable(directory.as_os_str().as_encoded_bytes());
+    let cure = match error.kind() {
+        io::ErrorKind::NotFound => format!("make the directory {directory} first"),
+        io::ErrorKind::PermissionDenied => format!("name one in a directory that you may write to, not {directory}"),
+        io::ErrorKind::IsADirectory => "name a file in it".to_owned(),
+        io::ErrorKind::StorageFull => "free some space, or name a file elsewhere".to_owned(),
+        _ => "name another file".to_owned(),
+    };
+    anyhow!("cannot write to {}: {error}; {cure}", Printable(path.as_os_str().as_encoded_bytes()))
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.buffer.len() + bytes.len() > BUFFER_BYTES {
@@ -115,6 +131,14 @@ mod tests {
             flushed: Instant::now(),
             terminal: false,
             path: None,
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_has_a_cure() {
+        for (path, cure) in [("/nodir/x.ndjson", "make the directory /nodir"), ("/", "name a file in it")] {
+            let error = Output::open(Some(Path::new(path))).unwrap_err().to_string();
+            assert!(error.contains(path) && error.contains(cure), "{error}");
         }
     }
 

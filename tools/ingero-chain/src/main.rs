@@ -2,14 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ingero_chain::options::Options;
 use ingero_chain::run::TOOL;
 use ingero_common::signal::Stop;
 use ingero_common::{cli, exit};
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = cli::parse::<Options>();
     exit::run(TOOL, || {
         if let Some(exit) = cli::answer(&options)? {
             return Ok(exit);

@@ -7,12 +7,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use ingero_common::discover::ProcFs;
 use ingero_common::exit::Exit;
+use ingero_common::text::Printable;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The running command.
@@ -61,7 +61,14 @@ impl Running {
                 }
             }
         };
-        let child = child.with_context(|| format!("cannot run {}", Path::new(program).display()))?;
+        let child = child.map_err(|error| {
+            let cure = match error.kind() {
+                io::ErrorKind::NotFound => "give its path, or a name that is found in PATH",
+                io::ErrorKind::PermissionDenied => "it must be an executable file",
+                _ => "try to run it without tracing",
+            };
+            anyhow!("cannot run '{}': {error}; {cure}", Printable(program.as_encoded_bytes()))
+        })?;
         Ok(Self { child, status: None })
     }
 

@@ -58,7 +58,14 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
         None
     } else {
         let keep_stdout = options.output.as_deref().is_some_and(|path| path.as_os_str() != "-");
-        Some(trace.starting(|| Running::start(&options.command, keep_stdout), Running::pid)?)
+        match trace.starting(|| Running::start(&options.command, keep_stdout), Running::pid) {
+            Ok(running) => Some(running),
+            Err(error) => {
+                // A stream that has begun has an end.
+                trace.detach();
+                return Err(trace.finish().err().unwrap_or(error));
+            }
+        }
     };
     let ended = trace.run(|| command.as_mut().map_or(Ok(false), Running::has_ended));
     // Whatever happened: first the probes go, then anything is reported.

@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ingero_common::{cli, exit};
 use ingero_cuda::{Options, TOOL, run};
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = cli::parse::<Options>();
     exit::run(TOOL, || match cli::answer(&options)? {
         Some(exit) => Ok(exit),
         None => run(&options),

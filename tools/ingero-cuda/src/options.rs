@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use ingero_common::cli::{Common, HasCommon, duration, size_bytes};
+use ingero_common::cli::{Common, HasCommon, duration, pid, size_bytes};
 use ingero_ebpf::attach::Mode;
 
 const ABOUT: &str =
@@ -39,7 +39,7 @@ Exit status: 0 at the end, 2 on an error, or that of COMMAND.";
 #[command(name = "ingero-cuda", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
 pub struct Options {
     /// Trace these processes and their children only (a list, or several times)
-    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub pids: Vec<u32>,
 
     /// Stop after this time (60s, 500ms, 2m)

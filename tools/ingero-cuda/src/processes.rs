@@ -1,5 +1,6 @@
 //! Which processes are traced, and what has been said of them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
@@ -52,18 +53,29 @@ pub struct Processes {
     tree: Option<BTreeMap<u32, Why>>,
     announced: HashMap<u32, Announced>,
     ever_announced: u64,
+    /// Dynamic linkers that were run by name: to run a program, or only to list the libraries of one (`ldd` does), which maps
+    /// them just so. Which it is shows when it calls.
+    linkers: HashMap<u32, Linker>,
+}
+
+/// A process that is not announced yet.
+#[derive(Debug)]
+struct Linker {
+    found: Found,
+    notes: Vec<String>,
+    has_called: bool,
 }
 
 impl Processes {
     /// All processes that use CUDA.
     pub fn all() -> Self {
-        Self { tree: None, announced: HashMap::new(), ever_announced: 0 }
+        Self { tree: None, announced: HashMap::new(), ever_announced: 0, linkers: HashMap::new() }
     }
 
     /// The processes `roots` and their descendants.
     pub fn tree(roots: impl IntoIterator<Item = u32>) -> Self {
         let tree = roots.into_iter().map(|pid| (pid, Why::Asked)).collect();
-        Self { tree: Some(tree), announced: HashMap::new(), ever_announced: 0 }
+        Self { tree: Some(tree), announced: HashMap::new(), ever_announced: 0, linkers: HashMap::new() }
     }
 
     /// The processes `pids` and those that descend from them now.
@@ -106,6 +118,9 @@ impl Processes {
     /// Whether a process's calls are of interest; and if it was not known to be (the kernel side follows forks by
     /// itself, and its word of them may be lost), it is from now on.
     pub fn note_call(&mut self, pid: u32) {
+        if let Some(linker) = self.linkers.get_mut(&pid) {
+            linker.has_called = true;
+        }
         if let Some(tree) = &mut self.tree {
             tree.entry(pid).or_insert(Why::Child);
         }
@@ -123,6 +138,7 @@ impl Processes {
     /// A process has ended.
     pub fn ended(&mut self, pid: u32) {
         self.announced.remove(&pid);
+        self.linkers.remove(&pid);
         if let Some(tree) = &mut self.tree {
             tree.remove(&pid);
         }
@@ -147,12 +163,40 @@ impl Processes {
         };
         for gone in &scan.gone {
             self.announced.remove(&gone.pid);
+            self.linkers.remove(&gone.pid);
         }
         if let Some(tree) = &mut self.tree {
             // The kernel side tells of each end; this is for words that were lost.
             tree.retain(|&pid, _| scanner.proc().stat(pid).is_ok_and(|stat| stat.state != b'Z'));
         }
         Ok(scan)
+    }
+
+    /// Keeps back what was found in a process that may never call; returns what is to be announced of it now, if anything.
+    pub fn keep_back(&mut self, found: Found, notes: Vec<String>) -> Option<(Found, Vec<String>)> {
+        let pid = found.process.pid;
+        let is_linker = found.process.exe.as_deref().is_some_and(is_dynamic_linker);
+        if !is_linker || self.announced.contains_key(&pid) {
+            return Some((found, notes));
+        }
+        match self.linkers.entry(pid) {
+            Entry::Occupied(mut linker) => {
+                linker.get_mut().found.libraries.extend(found.libraries);
+                linker.get_mut().notes.extend(notes);
+            }
+            Entry::Vacant(place) => {
+                place.insert(Linker { found, notes, has_called: false });
+            }
+        }
+        None
+    }
+
+    /// What was kept back of processes that have called meanwhile.
+    pub fn called_at_last(&mut self) -> Vec<(Found, Vec<String>)> {
+        let called: Vec<u32> =
+            self.linkers.iter().filter(|(_, linker)| linker.has_called).map(|(pid, _)| *pid).collect();
+        let linkers = called.into_iter().filter_map(|pid| self.linkers.remove(&pid));
+        linkers.map(|linker| (linker.found, linker.notes)).collect()
     }
 
     /// Adds what was found in a process, and what stands in the way of seeing its calls.
@@ -212,6 +256,12 @@ impl Processes {
     }
 }
 
+/// Whether a program is a dynamic linker: `ld-linux-x86-64.so.2`, `ld-musl-aarch64.so.1`, `ld-2.31.so`.
+fn is_dynamic_linker(exe: &[u8]) -> bool {
+    let name = exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"ld-") && name.windows(3).any(|part| part == b".so")
+}
+
 /// Adds to `tree` whoever descends from a member, given each process with its parent.
 fn add_descendants(tree: &mut BTreeMap<u32, Why>, parents: &[(u32, u32)]) {
     loop {
@@ -237,6 +287,29 @@ mod tests {
         add_descendants(&mut tree, &[(13, 12), (12, 11), (11, 10), (10, 1), (20, 1)]);
         assert_eq!(tree.keys().copied().collect::<Vec<_>>(), [10, 11, 12, 13]);
         assert_eq!((tree[&10], tree[&13]), (Why::Asked, Why::Child));
+    }
+
+    #[test]
+    fn a_dynamic_linker_is_announced_when_it_calls() {
+        for linker in ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-musl-aarch64.so.1", "/lib/x86_64-linux-gnu/ld-2.31.so"] {
+            assert!(is_dynamic_linker(linker.as_bytes()), "{linker}");
+        }
+        for other in ["/usr/bin/ld", "/usr/bin/ld-so-tool", "/opt/ld-linux.so/python3", "/usr/bin/python3"] {
+            assert!(!is_dynamic_linker(other.as_bytes()), "{other}");
+        }
+        let mut process = ProcFs::default().process(std::process::id()).unwrap();
+        process.exe = Some(b"/lib64/ld-linux-x86-64.so.2".to_vec());
+        let pid = process.pid;
+        let found = Found { process, libraries: Vec::new() };
+        let mut processes = Processes::all();
+        assert_eq!(processes.keep_back(found.clone(), vec!["a".into()]), None);
+        assert!(processes.called_at_last().is_empty());
+        processes.note_call(pid);
+        assert_eq!(processes.called_at_last(), [(found.clone(), vec!["a".to_owned()])]);
+        assert!(processes.called_at_last().is_empty());
+        // Announced once, what is found later is told at once.
+        processes.announce(&found, Vec::new());
+        assert!(processes.keep_back(found, Vec::new()).is_some());
     }
 
     #[test]

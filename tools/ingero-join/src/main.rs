@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use ingero_common::exit::{self, Exit};
 use ingero_common::output::Output;
 use ingero_common::signal::Stop;
@@ -12,7 +11,7 @@ use ingero_join::{Options, join, sources};
 const TOOL: &str = "ingero-join";
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = cli::parse::<Options>();
     exit::run(TOOL, || body(&options))
 }
 

@@ -49,7 +49,7 @@ pub struct Options {
     pub inputs: Vec<OsString>,
 
     /// Write only what concerns these processes and their children
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = cli::pid)]
     pub pid: Vec<u32>,
 
     /// Leave out what ended before: a wall clock time (2026-11-29T12:00:00Z), or 10s after the first record

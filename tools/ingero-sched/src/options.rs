@@ -25,7 +25,7 @@ Each line with \"src\":\"sched\",\"op\":\"sched_switch\" is one time that a watc
 #[command(name = "ingero-sched", version, after_long_help = EXAMPLES)]
 pub struct Options {
     /// Watch these processes and their descendants, instead of those that use CUDA
-    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "all")]
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = cli::pid, conflicts_with = "all")]
     pub pids: Vec<u32>,
 
     /// Watch those that use CUDA too, beside --pid

@@ -40,7 +40,10 @@ impl Trace<'_> {
         let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
         for found in scan.appeared {
             let notes = self.probe(&found);
-            self.announce(&found, notes)?;
+            self.announce(found, notes)?;
+        }
+        for (found, notes) in self.processes.called_at_last() {
+            self.announce_now(&found, notes)?;
         }
         self.look_for_sandboxes()?;
         for (tid, at_ns) in self.waiting.drain(..) {
@@ -131,10 +134,17 @@ impl Trace<'_> {
     }
 
     /// Writes the `watch` record of a process whose libraries are probed.
-    pub(super) fn announce(&mut self, found: &Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
+    pub(super) fn announce(&mut self, found: Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
         let Some(notes) = notes else { return Ok(()) };
         // It may have ended meanwhile, or the table be full: then its end is not told, and nothing else is amiss.
         let _ = self.tracer.watch_process(found.process.pid);
+        match self.processes.keep_back(found, notes) {
+            Some((found, notes)) => self.announce_now(&found, notes),
+            None => Ok(()),
+        }
+    }
+
+    fn announce_now(&mut self, found: &Found, notes: Vec<String>) -> anyhow::Result<()> {
         self.processes.announce(found, notes);
         self.write_watch(found.process.pid)
     }

@@ -170,7 +170,7 @@ impl<'o> Trace<'o> {
         };
         self.stream.start(filter, probes)?;
         for (found, notes) in announcements {
-            self.announce(&found, notes)?;
+            self.announce(found, notes)?;
         }
         self.next_scan = Instant::now() + self.scan_interval();
         if self.processes.ever_announced() == 0 && self.options.command.is_empty() {
