@@ -20,6 +20,7 @@ if [ "${1:-build}" = test ]; then
 	need kill procps
 	need setsid util-linux
 	need setpriv util-linux
+	need musl-gcc musl-tools
 	need python3 python3
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 fi

@@ -13,6 +13,7 @@
 
 mod binaries;
 pub mod bpf;
+mod guest;
 mod machine;
 mod process;
 pub mod pty;
@@ -22,6 +23,7 @@ pub mod wheels;
 mod workload;
 
 pub use binaries::{bin, bin_dir, repository};
+pub use guest::Guest;
 pub use machine::{Machine, in_mounts, without_root};
 pub use process::{Background, Output, tool};
 pub use records::Records;

@@ -38,8 +38,8 @@ pub const TOOL: &str = "ingero-cuda";
 /// What the machine lacks for tracing, a process that does not exist, or what is wrong with the output.
 pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let log = options.common.log(TOOL);
-    if options.list {
-        return listing::run(&log);
+    if let Some(paths) = &options.list {
+        return listing::run(&log, paths);
     }
     let processes = if !options.command.is_empty() {
         Processes::tree([])

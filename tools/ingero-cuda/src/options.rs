@@ -50,9 +50,9 @@ pub struct Options {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// Show the CUDA libraries found, and what would be probed in them
-    #[arg(long, conflicts_with_all = ["pids", "duration", "output", "nested", "command"])]
-    pub list: bool,
+    /// Show the CUDA libraries found (or those in these files and directories), and what would be probed in them
+    #[arg(long, value_name = "PATH", num_args = 0.., conflicts_with_all = ["pids", "duration", "output", "nested", "command"])]
+    pub list: Option<Vec<PathBuf>>,
 
     /// Write calls inside other traced calls too (the driver calls of runtime calls)
     #[arg(long)]

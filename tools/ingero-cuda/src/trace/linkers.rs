@@ -24,7 +24,12 @@ impl Trace<'_> {
 /// The dynamic linkers that programs of this machine name, each with the offset of the function that it calls when it has
 /// mapped libraries.
 fn linkers() -> Vec<(&'static Path, io::Result<u64>)> {
-    const LINKERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+    const LINKERS: [&str; 4] = [
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/ld-linux-aarch64.so.1",
+        "/lib/ld-musl-x86_64.so.1",
+        "/lib/ld-musl-aarch64.so.1",
+    ];
     const HOOK: &[u8] = b"_dl_debug_state";
     let offset = |path: &Path| {
         let file = File::open(path)?;
