@@ -115,14 +115,19 @@ impl Processes {
         self.tree.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
-    /// Whether a process's calls are of interest; and if it was not known to be (the kernel side follows forks by
-    /// itself, and its word of them may be lost), it is from now on.
-    pub fn note_call(&mut self, pid: u32) {
-        if let Some(linker) = self.linkers.get_mut(&pid) {
-            linker.has_called = true;
-        }
+    /// A process has been heard of: it belongs to the tree. The kernel side follows forks by itself, and its word of them may
+    /// be lost.
+    pub fn note(&mut self, pid: u32) {
         if let Some(tree) = &mut self.tree {
             tree.entry(pid).or_insert(Why::Child);
+        }
+    }
+
+    /// A process has called.
+    pub fn note_call(&mut self, pid: u32) {
+        self.note(pid);
+        if let Some(linker) = self.linkers.get_mut(&pid) {
+            linker.has_called = true;
         }
     }
 

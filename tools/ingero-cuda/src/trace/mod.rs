@@ -289,7 +289,7 @@ impl<'o> Trace<'o> {
                 early_scan.get_or_insert_with(|| Instant::now() + AFTER_EXEC);
             }
             Some(Record::Linked { pid, tid, at_ns }) => {
-                processes.note_call(pid);
+                processes.note(pid);
                 waiting.push((tid, at_ns));
             }
             Some(Record::Exit { pid }) => processes.ended(pid),
