@@ -5,6 +5,7 @@
 //! - [`world`]: which process and thread was that, and when was it off the CPU?
 //! - [`tracers`]: until when did anybody look?
 //! - [`evidence`]: where may records be missing, and what did the machine do meanwhile?
+//! - [`family`]: who belongs to a process, and who is a stranger?
 //! - [`startup`]: which calls are warming up?
 //! - [`calls`]: which calls were slow, beyond what is usual for their kind?
 //! - [`gaps`]: when was no call in flight in the whole process?
@@ -20,6 +21,7 @@ pub mod chain;
 pub mod drain;
 pub mod engine;
 pub mod evidence;
+pub mod family;
 pub mod gaps;
 pub mod names;
 pub mod oom;

@@ -10,6 +10,7 @@ use crate::chain::{
     Summary,
 };
 use crate::engine::Engine;
+use crate::family::Family;
 use crate::gaps::{GAP_FACTOR, GapSum, MIN_GAP_NS};
 use crate::names::Name;
 use crate::oom::Kill;
@@ -42,7 +43,9 @@ impl Engine {
         });
         unique_ids(&mut chains);
         for chain in &mut chains {
-            words::tell(chain, words::Machine::over(&self.samples, &self.kills, &self.names, chain));
+            let machine = words::Machine::over(&self.samples, &self.kills, &self.names, chain);
+            let family = Family::of(&self.world, chain.pid, chain.mono_ns, chain.mono_ns + chain.dur_ns);
+            words::tell(chain, &family, machine);
             if let Some(wall) = &mut self.wall {
                 chain.ts = Some(wall.ts(chain.mono_ns));
                 for one in &mut chain.occurrences {
@@ -360,14 +363,8 @@ impl Engine {
         if life.is_child {
             return "worker";
         }
-        let mut birth = life.birth;
-        // A few generations: forkservers and shells between.
-        for _ in 0..8 {
-            let Some(parent) = birth.and_then(|b| self.world.find_process(b.parent.pid, b.at_ns)) else { break };
-            if makes_calls(parent.id) {
-                return "worker";
-            }
-            birth = parent.birth;
+        if self.world.ancestors(life).any(|ancestor| makes_calls(ancestor.id)) {
+            return "worker";
         }
         "other"
     }

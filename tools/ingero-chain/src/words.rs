@@ -5,9 +5,10 @@
 
 use ingero_common::text::{Bytes, Nanos};
 
-use crate::cause::{Cause, CauseLine};
+use crate::cause::{Cause, CauseLine, WhoNs};
 use crate::chain::{Advice, Chain, Kind, TimelineLine};
 use crate::evidence::Samples;
+use crate::family::Family;
 use crate::names::Names;
 use crate::oom::{Kill, Kills};
 use crate::ops::Class;
@@ -19,10 +20,10 @@ pub const NAMED_SHARE: f64 = 0.10;
 const MAX_KILLED: usize = 4;
 
 /// Fills in the words.
-pub fn tell(chain: &mut Chain, machine: Machine) {
+pub fn tell(chain: &mut Chain, family: &Family<'_>, machine: Machine) {
     chain.summary = summary(chain);
     chain.timeline = timeline(chain, &machine);
-    chain.advice = advice(chain, &machine);
+    chain.advice = advice(chain, family, &machine);
 }
 
 /// What the samples say about the machine meanwhile.
@@ -169,11 +170,33 @@ fn phrase(line: &CauseLine) -> String {
     }
 }
 
-/// The first two of those a cause points at, and how many more there are.
+/// Those a cause points at, the first two names and how many more there are.
 fn who(line: &CauseLine) -> String {
-    let mut text = line.who.iter().take(2).map(|w| format!("{} ({})", w.comm, w.pid)).collect::<Vec<_>>().join(" and ");
-    if line.who.len() > 2 {
-        text.push_str(&format!(" and {} more", line.who.len() - 2));
+    parties(line.who.iter())
+}
+
+/// Processes of one name are one party: `pt_data_worker (4 processes) and python3 (17) and 3 more`.
+fn parties<'a>(who: impl Iterator<Item = &'a WhoNs>) -> String {
+    let mut names: Vec<(&str, u64, Vec<u32>)> = Vec::new();
+    for one in who {
+        let at = names.iter().position(|(comm, ..)| *comm == one.comm).unwrap_or_else(|| {
+            names.push((&one.comm, 0, Vec::new()));
+            names.len() - 1
+        });
+        let (_, ns, pids) = &mut names[at];
+        *ns += one.ns;
+        pids.push(one.pid);
+    }
+    // Stable: of equal parts, the first stays first.
+    names.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
+    let told = names.iter().take(2).map(|(comm, _, pids)| match pids[..] {
+        [pid] => format!("{comm} ({pid})"),
+        _ => format!("{comm} ({} processes)", pids.len()),
+    });
+    let mut text = told.collect::<Vec<_>>().join(" and ");
+    let more: usize = names.iter().skip(2).map(|(.., pids)| pids.len()).sum();
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
     }
     text
 }
@@ -237,7 +260,7 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     let text = match chain.op {
         Kind::Oom => return lines,
         Kind::Gap => {
-            format!("{} gaps before {}, the longest {max}; usually {p50} between calls", chain.n, call(chain))
+            format!("{} before {}, the longest {max}; usually {p50} between calls", count(chain.n, "gap"), call(chain))
         }
         Kind::SlowCall => {
             format!("{}: {} calls of up to {max}, usually {p50} (time of the call on the host)", call(chain), chain.n)
@@ -249,14 +272,14 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     lines
 }
 
-fn advice(chain: &Chain, machine: &Machine) -> Vec<Advice> {
+fn advice(chain: &Chain, family: &Family<'_>, machine: &Machine) -> Vec<Advice> {
     let mut all = Vec::new();
     if let (Kind::Oom, Some(bytes)) = (chain.op, chain.resident_bytes) {
         all.push(oom_advice(chain, bytes, machine));
     }
     for line in named(chain) {
         let took = format!("{} of {} lost", Nanos(line.ns), Nanos(chain.lost_ns));
-        if let Some((text, because)) = advice_for(chain, line, machine, &took) {
+        if let Some((text, because)) = advice_for(chain, line, family, machine, &took) {
             all.push(Advice { text, because });
         }
     }
@@ -285,7 +308,13 @@ fn oom_advice(chain: &Chain, resident_bytes: u64, machine: &Machine) -> Advice {
     }
 }
 
-fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) -> Option<(String, String)> {
+fn advice_for(
+    chain: &Chain,
+    line: &CauseLine,
+    family: &Family<'_>,
+    machine: &Machine,
+    took: &str,
+) -> Option<(String, String)> {
     let who = who(line);
     let in_call = chain.op == Kind::SlowCall;
     let busy = |because: String| match machine.samples {
@@ -301,10 +330,16 @@ fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) ->
             "give the process more CPUs, or run less beside it".to_owned(),
             busy(format!("it was runnable without a CPU for {took}")),
         ),
-        Cause::CpuWait => (
-            format!("keep {who} off this process's CPUs (cpuset, taskset, nice, another host)"),
-            busy(format!("{who} had the CPU for {took}")),
-        ),
+        Cause::CpuWait => match rivals(line, family) {
+            Some(rivals) => (
+                format!("keep {rivals} off this process's CPUs (cpuset, taskset, nice, another host)"),
+                busy(format!("it was runnable without a CPU for {took}; {who} had it")),
+            ),
+            None => (
+                "fewer threads and workers, or more CPUs".to_owned(),
+                busy(format!("it was runnable without a CPU for {took}; {who} had it, mostly its own threads and workers")),
+            ),
+        },
         Cause::Quota | Cause::WorkerQuota => (
             "raise the CPU limit of the container or cgroup (cpu.max), or run fewer threads in it".to_owned(),
             busy(format!("runnable and throttled, {took}, while a CPU was free")),
@@ -330,7 +365,12 @@ fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) ->
             busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
         ),
         Cause::WorkerCpuWait => (
-            "fewer workers or threads, or more CPUs".to_owned(),
+            match rivals(line, family) {
+                Some(rivals) => {
+                    format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)")
+                }
+                None => "fewer workers or threads, or more CPUs".to_owned(),
+            },
             busy(format!("workers were runnable without a CPU for {took}{}", had_by(&who))),
         ),
         Cause::Wait => (
@@ -350,6 +390,16 @@ fn advice_for(chain: &Chain, line: &CauseLine, machine: &Machine, took: &str) ->
     Some((text, because))
 }
 
+/// Those outside the process's family who had the CPU that a cause waited for, if it was they who mostly had it.
+fn rivals(line: &CauseLine, family: &Family<'_>) -> Option<String> {
+    let strangers: Vec<&WhoNs> = line.who.iter().filter(|who| !family.has(who.pid)).collect();
+    let ns: u64 = strangers.iter().map(|who| who.ns).sum();
+    let own_ns: u64 = line.who.iter().map(|who| who.ns).sum::<u64>() - ns;
+    // Not every kernel thread that once came by.
+    let worth_naming = |who: &&WhoNs| who.ns * 20 >= ns;
+    (ns > own_ns).then(|| parties(strangers.into_iter().filter(worth_naming)))
+}
+
 fn had_by(who: &str) -> String {
     if who.is_empty() { String::new() } else { format!("; {who} had it") }
 }
@@ -359,5 +409,42 @@ pub fn pct(share: f64) -> String {
     match share * 100.0 {
         p if p < 1.0 => format!("{p:.1} %"),
         p => format!("{p:.0} %"),
+    }
+}
+
+fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Thread;
+    use crate::world::World;
+
+    fn line(who: &[(&str, u32, u64)]) -> CauseLine {
+        let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
+        let ns = who.iter().map(|one| one.ns).sum();
+        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who }
+    }
+
+    #[test]
+    fn processes_of_one_name_are_told_as_one() {
+        let who = [("stress", 11, 40), ("loader", 2, 50), ("stress", 12, 30), ("rcu", 5, 1)];
+        assert_eq!(parties(line(&who).who.iter()), "stress (2 processes) and loader (2) and 1 more");
+        assert_eq!(parties([].iter()), "");
+    }
+
+    #[test]
+    fn only_strangers_are_rivals_and_only_if_it_was_mostly_they() {
+        let mut world = World::default();
+        let parent = Thread { pid: 1, tid: 1, ..Thread::default() };
+        world.process(1, 0);
+        world.fork(parent, 2, 10);
+        let family = Family::of(&world, 1, 0, 100);
+        let rivals = |who: &[_]| super::rivals(&line(who), &family);
+        assert_eq!(rivals(&[("stress", 11, 40), ("loader", 2, 30), ("kworker", 5, 1)]).as_deref(), Some("stress (11)"));
+        assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);
+        assert_eq!(rivals(&[("train", 1, 5)]), None);
     }
 }

@@ -219,6 +219,18 @@ impl World {
         self.processes.get(&pid).is_some_and(|lives| lives.iter().any(|life| life.sched_watch_ns.is_some()))
     }
 
+    /// Every life of a process with this number.
+    pub fn lives(&self, pid: u32) -> impl Iterator<Item = &ProcessLife> {
+        self.processes.get(&pid).into_iter().flatten()
+    }
+
+    /// The lives that this one descends from, parents first, as far as births are on record.
+    pub fn ancestors<'a>(&'a self, life: &'a ProcessLife) -> impl Iterator<Item = &'a ProcessLife> {
+        let parent = |life: &'a ProcessLife| life.birth.and_then(|b| self.find_process(b.parent.pid, b.at_ns));
+        // A few generations: fork servers and shells between. A bound, since records may say anything.
+        std::iter::successors(parent(life), move |life| parent(life)).take(8)
+    }
+
     /// A life by its identity.
     pub fn life(&self, pid: u32, id: LifeId) -> Option<&ProcessLife> {
         self.processes.get(&pid)?.iter().find(|life| life.id == id)
