@@ -48,6 +48,21 @@ impl Filter {
         self.keeps_process(item) && self.keeps_time(item, start_ns, end_ns)
     }
 
+    /// The time within the bounds that a line gets which is kept although it lies outside: what is written is watched
+    /// from the first bound to the second, and silence outside is no evidence of anything.
+    pub(crate) fn moved(&self, item: &Item, start_ns: u64) -> Option<u64> {
+        match item.kind {
+            Kind::Watch | Kind::WatchSched => self.since_ns.filter(|&since_ns| start_ns < since_ns),
+            Kind::End { .. } => self.until_ns.filter(|&until_ns| start_ns > until_ns),
+            _ => None,
+        }
+    }
+
+    /// `at_ns` within the bounds.
+    pub(crate) fn within(&self, at_ns: u64) -> u64 {
+        at_ns.max(self.since_ns.unwrap_or(0)).min(self.until_ns.unwrap_or(u64::MAX))
+    }
+
     fn keeps_process(&mut self, item: &Item) -> bool {
         if self.pids.is_empty() {
             return true;
@@ -75,7 +90,7 @@ impl Filter {
             // Who is watched and who is whose child is still true later; what was lost before is not.
             return match item.kind {
                 Kind::Task(_) => true,
-                Kind::LostSched => false,
+                Kind::LostSched | Kind::Lost => false,
                 _ => item.side == Side::Frame,
             };
         }

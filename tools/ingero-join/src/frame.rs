@@ -172,7 +172,7 @@ impl Frame {
         OwnEnd { src: src::INGERO, op: "end", mono_ns, ts: self.ts(mono_ns), stream: "join", ..OwnEnd::default() }
     }
 
-    fn ts(&mut self, mono_ns: u64) -> Option<Ts> {
+    pub(crate) fn ts(&mut self, mono_ns: u64) -> Option<Ts> {
         self.wall.as_mut().map(|wall| wall.ts(mono_ns))
     }
 }

@@ -72,8 +72,12 @@ pub(crate) enum Kind {
     Task(Task),
     /// The scheduler tracer watches the process from here on.
     WatchSched,
+    /// Another tracer does.
+    Watch,
     /// Scheduler records are missing.
     LostSched,
+    /// Other records are missing.
+    Lost,
     /// A stream's first line.
     Start(Box<Start>),
     /// The wall clock was set: the new offset.
@@ -254,7 +258,9 @@ fn frame(record: &Record<'_>, line: &[u8]) -> Kind {
     let sched = record.stream.as_deref() == Some("sched");
     match &*record.op {
         "watch" if sched => Kind::WatchSched,
+        "watch" => Kind::Watch,
         "lost" if sched => Kind::LostSched,
+        "lost" => Kind::Lost,
         "start" => Kind::Start(Box::new(start(record, line))),
         "clock" => offset(record).map_or(Kind::Other, |wall_offset_ns| Kind::Clock { wall_offset_ns }),
         "end" => Kind::End { of_sched: record.stream.as_deref().map(|stream| stream == "sched") },

@@ -13,6 +13,7 @@ use ingero_common::text::Log;
 use serde::Serialize;
 
 use crate::attribution::Attribution;
+use crate::edit;
 use crate::filter::Filter;
 use crate::format::{Writer, writer};
 use crate::frame::Frame;
@@ -275,10 +276,14 @@ impl<'a> Join<'a> {
             _ => None,
         };
         let flag_late = entry.late && !item.late;
-        if host.is_none() && !flag_late {
+        if let Some(mono_ns) = self.filter.moved(item, start_ns) {
+            let ts = self.frame.ts(mono_ns);
+            edit::at_time(&mut self.line, entry.line(), mono_ns, ts)?;
+            self.out.record(&self.line)?;
+        } else if host.is_none() && !flag_late {
             self.out.record(entry.line())?;
         } else {
-            annotate(&mut self.line, entry.line(), host.as_ref(), flag_late)?;
+            edit::annotate(&mut self.line, entry.line(), host.as_ref(), flag_late)?;
             self.out.record(&self.line)?;
         }
         self.attribution.written(entry.domain, item, start_ns, end_ns);
@@ -310,7 +315,7 @@ impl<'a> Join<'a> {
             );
         }
         let names = self.merge.lanes.iter().map(|l| l.name.as_str()).collect();
-        let start = self.frame.start(self.options, &starts, names, start_ns);
+        let start = self.frame.start(self.options, &starts, names, self.filter.within(start_ns));
         put(&mut self.line, &mut *self.out, &start)?;
         for head in &heads {
             self.write(head)?;
@@ -373,7 +378,7 @@ impl<'a> Join<'a> {
                 self.write_bad_lines(lane, None, high_ns, self.newest_ns.max(high_ns))?;
             }
         }
-        let mut end = self.frame.end(self.newest_ns);
+        let mut end = self.frame.end(self.filter.within(self.newest_ns));
         end.seen = self.counts.seen;
         end.written = self.counts.written;
         end.filtered = self.counts.filtered;
@@ -410,23 +415,6 @@ impl<'a> Join<'a> {
         let soft_errors = self.counts.bad_lines > 0 || self.inputs.iter().any(|i| i.broken);
         Ok(if soft_errors { Exit::Error } else { Exit::Ok })
     }
-}
-
-/// `line` with what is to be added before its last brace.
-fn annotate(into: &mut Vec<u8>, line: &[u8], host: Option<&Host>, late: bool) -> io::Result<()> {
-    into.clear();
-    // A record is an object, so there is one; and it has keys, so a comma is due.
-    let end = line.iter().rposition(|&b| b == b'}').unwrap_or(line.len());
-    into.extend_from_slice(line[..end].trim_ascii_end());
-    if let Some(host) = host {
-        into.extend_from_slice(b",\"host\":");
-        to_json(into, host)?;
-    }
-    if late {
-        into.extend_from_slice(b",\"late\":true");
-    }
-    into.extend_from_slice(&line[end..]);
-    Ok(())
 }
 
 fn put(line: &mut Vec<u8>, out: &mut dyn Writer, record: &impl Serialize) -> io::Result<()> {

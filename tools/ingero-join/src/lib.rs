@@ -18,6 +18,7 @@
 mod attribution;
 mod clocks;
 mod db;
+mod edit;
 mod filter;
 mod format;
 mod frame;

@@ -187,6 +187,28 @@ fn only_what_was_asked_for_is_written_but_all_is_attributed() {
 }
 
 #[test]
+fn a_cut_out_stretch_says_that_it_was_watched_from_bound_to_bound() {
+    let cuda = Stream::of("ingero-cuda")
+        .put("ingero", "watch", at(1), r#""ts":"then","stream":"cuda","pid":100,"why":"asked""#)
+        .put("ingero", "lost", at(2), r#""stream":"cuda","count":7,"why":"ring_full""#)
+        .call(at(10), MS, 100, 100)
+        .call(at(30), MS, 100, 100)
+        .end(at(50));
+    let sched = switch(Stream::of("ingero-sched").watch(at(0), 100), 20, 1, 100).end(at(60));
+    let out = joined([&cuda, &sched], &["--since", "15ms", "--until", "40ms"]).unwrap();
+    let times = |op| out.with_op(op).iter().map(|r| r["mono_ns"].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(times("cudaMalloc"), [at(30)]);
+    assert_eq!(times("watch"), [at(15), at(15)]);
+    assert_eq!(times("end"), [at(40), at(40), at(40)]);
+    assert!(times("lost").is_empty(), "what was lost before is not missing here");
+    assert_eq!(out.with_op("cudaMalloc")[0]["host"]["watched"], true);
+    let watches = out.with_op("watch");
+    let watch = watches.iter().find(|watch| watch["stream"] == "cuda").unwrap();
+    assert!(watch["ts"].as_str().unwrap().ends_with(".015000000Z"), "{watch}");
+    assert_eq!(watch["why"], "asked", "{watch}");
+}
+
+#[test]
 fn a_recording_without_its_end_is_watched_up_to_its_last_record() {
     let cuda = Stream::of("ingero-cuda").call(at(10), MS, 100, 100).call(at(30), MS, 100, 100).end(at(50));
     let sched = switch(Stream::of("ingero-sched").watch(at(0), 100), 20, 1, 100);
