@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What tracing costs the workloads beside this file, in pairs of runs without and with both tracers.
 
-    overhead.py --bin target/release --out DIR [--pairs 5]
+    overhead.py --bin target/release --out DIR [--pairs 5] [--only REGEX]
 
 As root, on a machine with a GPU. Prints the tables in Markdown; DIR/overhead.json gets every number. The order within a
 pair alternates, so that a machine that warms up or slows down favours neither side.
@@ -9,6 +9,7 @@ pair alternates, so that a machine that warms up or slows down favours neither s
 import argparse
 import json
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -20,7 +21,7 @@ from matrix import HERE, last_object, python
 LOOPS = {
     "inference, DataLoader, 4 workers on 4 CPUs": python(
         "inference.py", "--feed", "loader", "--workers", "4", "--cpus", "4", "--rows", "2800000", "--batch", "262144"),
-    "training, data on the GPU, 3000 steps": python("training.py", "--feed", "gpu", "--steps", "3000"),
+    "training, data on the GPU, 1000 steps": python("training.py", "--feed", "gpu", "--steps", "1000"),
     "training, DataLoader, 4 workers": python("training.py", "--workers", "4", "--steps", "150"),
 }
 TIERS = ("session", "multi", "tracefs")
@@ -71,6 +72,8 @@ def launches(args, out):
     plans += [("PyTorch, untraced", python("launches.py"), None), ("PyTorch, session", python("launches.py"), []),
               ("PyTorch, torch.profiler", python("launches.py", "--profile"), None)]
     for name, command, cuda in plans:
+        if not re.search(args.only, name):
+            continue
         with Tracers(args.bin, out, cuda, sched=False) as tracers:
             took = run(command).get("ns_per_launch", [])
         if took:
@@ -94,6 +97,7 @@ def main():
     parser.add_argument("--bin", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", default="", metavar="REGEX", help="the tables' rows whose name matches")
     args = parser.parse_args()
     out = pathlib.Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -110,6 +114,8 @@ def main():
         keep()
     print("\n| loop | untraced, median | traced / untraced, each pair | median |\n|---|---|---|---|")
     for name, command in LOOPS.items():
+        if not re.search(args.only, name):
+            continue
         try:
             took = results["loops"][name] = list(pairs(args, out, command))
         except (KeyError, subprocess.TimeoutExpired) as error:
