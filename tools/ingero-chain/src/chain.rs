@@ -309,6 +309,42 @@ pub struct Counts {
     pub low: u64,
 }
 
+impl Counts {
+    /// Counts chains.
+    pub fn of(chains: &[Chain]) -> Self {
+        let mut counts = Self::default();
+        for chain in chains {
+            match chain.severity {
+                Severity::High => counts.high += 1,
+                Severity::Medium => counts.medium += 1,
+                Severity::Low => counts.low += 1,
+            }
+        }
+        counts
+    }
+}
+
+/// All gaps of one process, whatever call ends them: also those too small for a chain of their own.
+#[derive(Clone, Debug, Serialize)]
+pub struct GapTotal {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// How many gaps.
+    pub n: u64,
+    /// Calls that end them, of different kinds.
+    pub kinds: u64,
+    /// Nanoseconds in all of them.
+    pub lost_ns: u64,
+    /// The same as a share of the process's observed wall time.
+    pub lost_share: f64,
+    /// Why, largest first. Their `ns` plus `unexplained_ns` equal `lost_ns`.
+    pub causes: Vec<CauseLine>,
+    /// The part that no record explains.
+    pub unexplained_ns: u64,
+}
+
 /// Last line of a report.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]
@@ -342,6 +378,9 @@ pub struct Summary {
     /// Calls of cold starts: in no percentile and no chain.
     pub cold: Cold,
     pub chains: Counts,
+    /// Processes with gaps before several kinds of calls, each with all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<GapTotal>,
     /// What was looked for, with thresholds.
     pub checked: Vec<String>,
     /// The stream goes on.
@@ -365,6 +404,14 @@ pub struct Report {
 }
 
 impl Report {
+    /// Keeps what concerns processes for which `keep` holds. What the summary says of the stream as a whole stays.
+    pub fn retain(&mut self, keep: impl Fn(u32) -> bool) {
+        self.chains.retain(|chain| keep(chain.pid));
+        self.processes.retain(|process| keep(process.pid));
+        self.summary.gaps.retain(|total| keep(total.pid));
+        self.summary.chains = Counts::of(&self.chains);
+    }
+
     /// Whether a chain of at least `severity` was found.
     pub fn has(&self, severity: Severity) -> bool {
         self.chains.iter().any(|chain| chain.severity >= severity)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ingero_common::clock::WallClock;
+use ingero_common::clock::{WallClock, parse_ts};
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
 use crate::cause::Party;
@@ -44,6 +44,8 @@ pub struct Engine {
     pub(crate) cuda: BTreeMap<Program, CudaProcess>,
     pub(crate) stats: HashMap<LifeId, Stats>,
     pub(crate) wall: Option<WallClock>,
+    /// What records without a monotonic time are placed by.
+    wall_offset_ns: Option<i64>,
     pub(crate) start_ns: Option<u64>,
     /// The latest end of any record.
     pub(crate) now_ns: u64,
@@ -79,7 +81,8 @@ impl Engine {
     /// One record; `line` is what it was read from.
     pub fn record(&mut self, record: &Record<'_>, line: &[u8]) {
         self.records += 1;
-        let (Some(start_ns), Some(end_ns)) = (record.mono_ns, record.end_ns()) else { return };
+        let Some(start_ns) = record.mono_ns.or_else(|| self.placed_ns(record)) else { return };
+        let end_ns = start_ns.saturating_add(record.dur_ns.unwrap_or(0));
         if end_ns >= ABSURD_NS {
             return;
         }
@@ -94,10 +97,17 @@ impl Engine {
                 return;
             };
             if let Parsed::Record(held) = parse(&held_line) {
-                self.take(&held, &held_line, held.mono_ns.unwrap_or(held_ns), held_ns);
+                let held_start_ns = held_ns.saturating_sub(held.dur_ns.unwrap_or(0));
+                self.take(&held, &held_line, held_start_ns, held_ns);
             }
         }
         self.take(record, line, start_ns, end_ns);
+    }
+
+    /// Where a record that has only a wall clock time lies on the monotonic clock.
+    fn placed_ns(&self, record: &Record<'_>) -> Option<u64> {
+        let wall_ns = parse_ts(record.ts.as_deref()?)?;
+        u64::try_from(wall_ns - i128::from(self.wall_offset_ns?)).ok()
     }
 
     /// A record whose time is to be believed.
@@ -171,8 +181,8 @@ impl Engine {
         match &*record.op {
             "start" => {
                 if self.wall.is_none() {
-                    let offset = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
-                    self.wall = offset.map(WallClock::with_offset);
+                    self.wall_offset_ns = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
+                    self.wall = self.wall_offset_ns.map(WallClock::with_offset);
                 }
                 self.tracers.start(record);
             }
@@ -194,6 +204,10 @@ impl Engine {
                 self.seen_from(start_ns);
             }
             "lost" => self.lost(record, start_ns, end_ns),
+            "clock" => {
+                let offset_ns = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
+                self.wall_offset_ns = offset_ns.or(self.wall_offset_ns);
+            }
             "end" => self.tracers.stop(record, end_ns),
             _ => {}
         }

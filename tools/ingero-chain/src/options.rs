@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use ingero_common::cli::{self, Common, HasCommon};
 
-use crate::chain::Severity;
+use crate::chain::{Report, Severity};
 
 /// Finds what the GPU waited for.
 ///
@@ -26,6 +26,14 @@ pub struct Options {
     /// How to write: text at a terminal and NDJSON in a pipe if absent
     #[arg(short, long, value_enum)]
     pub format: Option<Format>,
+
+    /// Report these processes only; all others still count as evidence (list, repeatable)
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Vec<u32>,
+
+    /// List what was found, one line each, with the ids that --explain takes
+    #[arg(long, conflicts_with_all = ["explain", "every", "format"])]
+    pub list: bool,
 
     /// Exit with 1 when something of this severity or above is found
     #[arg(long, value_enum, value_name = "SEVERITY")]
@@ -97,6 +105,15 @@ impl From<FailOn> for Severity {
             FailOn::High => Severity::High,
             FailOn::Medium => Severity::Medium,
             FailOn::Low => Severity::Low,
+        }
+    }
+}
+
+impl Options {
+    /// Leaves in a report what was asked for.
+    pub fn select(&self, report: &mut Report) {
+        if !self.pid.is_empty() {
+            report.retain(|pid| self.pid.contains(&pid));
         }
     }
 }

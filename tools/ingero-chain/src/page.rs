@@ -8,7 +8,7 @@ use ingero_common::text::{Nanos, Printable};
 
 use crate::cause::{Cause, CauseLine};
 use crate::chain::{Chain, Kind, Report};
-use crate::words::pct;
+use crate::words::{self, pct};
 
 const WIDTH: f64 = 1000.0;
 const LANE: f64 = 26.0;
@@ -58,6 +58,9 @@ fn render(page: &mut String, report: &Report) -> fmt::Result {
         )?;
     }
     page.push_str("</p>\n");
+    for total in &summary.gaps {
+        write!(page, "<p>{}.</p>", esc(&words::total(total)))?;
+    }
     if !report.chains.is_empty() {
         timeline(page, report)?;
     }

@@ -6,8 +6,8 @@ use ingero_common::record::src;
 use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
 use crate::cause::{Bill, share};
 use crate::chain::{
-    CallLine, Chain, Cold, Counts, Evidence, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio, Report, Severity,
-    Summary,
+    CallLine, Chain, Cold, Counts, Evidence, GapTotal, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio, Report,
+    Severity, Summary,
 };
 use crate::engine::Engine;
 use crate::family::Family;
@@ -86,6 +86,30 @@ impl Engine {
             chains.push(chain);
         }
         chains
+    }
+
+    /// All gaps of a process, where they are before more than one kind of call and worth a word together.
+    fn gap_total(&self, process: &CudaProcess, observed_ns: u64) -> Option<GapTotal> {
+        let (limit_ns, until_ns) = (process.union.limit_ns(), process.wind_down_ns().unwrap_or(u64::MAX));
+        let (mut n, mut kinds, mut bill) = (0, 0, Bill::default());
+        for settlement in process.settlements.values() {
+            let gaps = settlement.gaps(limit_ns, until_ns);
+            n += gaps.n;
+            kinds += u64::from(gaps.n > 0);
+            bill.add_all(&gaps.bill);
+        }
+        let lost_share = share(bill.total_ns(), observed_ns);
+        Severity::of(lost_share).filter(|_| kinds > 1)?;
+        Some(GapTotal {
+            pid: process.pid,
+            comm: self.names.text(process.name).to_owned(),
+            n,
+            kinds,
+            lost_ns: bill.total_ns(),
+            lost_share,
+            causes: bill.causes(&self.names),
+            unexplained_ns: bill.unexplained_ns(),
+        })
     }
 
     fn gap_chain(
@@ -403,15 +427,9 @@ impl Engine {
 
     fn summary(&mut self, chains: &[Chain], end_ns: u64) -> Summary {
         let start_ns = self.start_ns.unwrap_or(end_ns);
+        let tracer_end_ns = end_ns;
         let end_ns = end_ns.max(self.now_ns);
-        let mut counts = Counts::default();
-        for chain in chains {
-            match chain.severity {
-                Severity::High => counts.high += 1,
-                Severity::Medium => counts.medium += 1,
-                Severity::Low => counts.low += 1,
-            }
-        }
+        let gaps = self.cuda.values().filter_map(|p| self.gap_total(p, self.observed_ns(p, tracer_end_ns))).collect();
         let mut cold = Cold::default();
         for process in self.cuda.values() {
             cold.calls += process.startup.cold.0;
@@ -435,7 +453,8 @@ impl Engine {
             entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
             cold,
             wind_down_ns: self.cuda.values().map(CudaProcess::wound_down_ns).sum(),
-            chains: counts,
+            chains: Counts::of(chains),
+            gaps,
             checked: checked(),
             so_far: false,
         }

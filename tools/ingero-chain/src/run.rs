@@ -1,6 +1,7 @@
 //! Reads, analyses, writes.
 
 use std::io::{IsTerminal, Read, Write};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ingero_common::exit::Exit;
@@ -80,15 +81,13 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
     };
     let mut sink = Sink::open(options)?;
     let mut engine = Engine::default();
-    let every_ns = options.every.map(|every| u64::try_from(every.as_nanos()).unwrap_or(u64::MAX));
-    let mut next_ns = None;
+    let mut schedule = options.every.map(Schedule::new);
     for input in &inputs {
         read(&mut engine, &input.name(), input.open()?, options.strict, log, |engine| {
-            let (Some(every_ns), now_ns) = (every_ns, engine.now_ns()) else { return Ok(()) };
-            let due_ns = *next_ns.get_or_insert_with(|| now_ns.saturating_add(every_ns));
-            if now_ns >= due_ns && now_ns > 0 {
-                next_ns = Some(now_ns.saturating_add(every_ns));
-                sink.write_so_far(engine.report_so_far())?;
+            if schedule.as_mut().is_some_and(|schedule| schedule.is_due(engine.now_ns())) {
+                let mut report = engine.report_so_far();
+                options.select(&mut report);
+                sink.write_so_far(report)?;
             }
             Ok(())
         })?;
@@ -96,6 +95,10 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
     engine.end();
     let bad_lines = engine.own_bad_lines();
     let mut report = engine.report(sink.wants_details(options));
+    options.select(&mut report);
+    if options.list {
+        return text::list(&mut sink.output, &report).map(|()| Exit::Ok).map_err(Into::into);
+    }
     if let Some(id) = &options.explain {
         let known: Vec<String> = report.chains.iter().map(|c| c.id.clone()).collect();
         report.chains.retain(|chain| chain.id == *id);
@@ -111,6 +114,33 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
         Some(severity) if report.has(severity.into()) => Exit::Found,
         _ => Exit::Ok,
     })
+}
+
+/// When `--every` asks for a report: the stream's own time decides, so that a recording gives the reports that it gave
+/// live.
+struct Schedule {
+    every_ns: u64,
+    next_ns: Option<u64>,
+}
+
+impl Schedule {
+    fn new(every: Duration) -> Self {
+        Self { every_ns: u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1), next_ns: None }
+    }
+
+    /// Whether the stream, read to `now_ns`, has come to the next report. Of several that it passed at once, one is due.
+    fn is_due(&mut self, now_ns: u64) -> bool {
+        if now_ns == 0 {
+            return false;
+        }
+        let next_ns = *self.next_ns.get_or_insert_with(|| now_ns.saturating_add(self.every_ns));
+        if now_ns < next_ns {
+            return false;
+        }
+        let passed = (now_ns - next_ns) / self.every_ns + 1;
+        self.next_ns = Some(next_ns.saturating_add(passed.saturating_mul(self.every_ns)));
+        true
+    }
 }
 
 /// Where and how reports are written.
@@ -168,4 +198,19 @@ pub fn write_ndjson(out: &mut impl Write, report: &Report, per_process: bool) ->
         }
     }
     records.write(&report.summary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_due_at_even_distances_of_stream_time() {
+        let mut schedule = Schedule::new(Duration::from_nanos(10));
+        let due: Vec<u64> = [0, 103, 104, 112, 113, 114, 122, 124, 170, 172, 173]
+            .into_iter()
+            .filter(|&ns| schedule.is_due(ns))
+            .collect();
+        assert_eq!(due, [113, 124, 170, 173]);
+    }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use ingero_common::text::{Bytes, Nanos, Printable};
 
 use crate::chain::{Chain, Kind, Occurrence, ProcessReport, Report, Summary};
-use crate::words::pct;
+use crate::words::{self, pct};
 
 /// Colours of a terminal; all empty where none are wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -166,8 +166,21 @@ fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
     writeln!(out)
 }
 
+/// One line for each chain: its severity, what it cost, its main cause, its id.
+pub fn list(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    for chain in &report.chains {
+        let cause = chain.causes.first().map_or("unexplained", |line| line.cause.name());
+        let (severity, lost) = (chain.severity.name(), Nanos(chain.lost_ns).to_string());
+        writeln!(out, "{severity:<6} {lost:>8} {:>6} {cause:<16} {}", pct(chain.lost_share), safe(&chain.id))?;
+    }
+    out.flush()
+}
+
 fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<()> {
     let counts = summary.chains;
+    for total in &summary.gaps {
+        writeln!(out, "{}", safe(&words::total(total)))?;
+    }
     let found = match counts.high + counts.medium + counts.low {
         0 => "nothing found".to_owned(),
         _ => format!("{} high, {} medium, {} low", counts.high, counts.medium, counts.low),

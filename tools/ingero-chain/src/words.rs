@@ -6,7 +6,7 @@
 use ingero_common::text::{Bytes, Nanos};
 
 use crate::cause::{Cause, CauseLine, WhoNs};
-use crate::chain::{Advice, Chain, Kind, TimelineLine};
+use crate::chain::{Advice, Chain, GapTotal, Kind, TimelineLine};
 use crate::evidence::Samples;
 use crate::family::Family;
 use crate::names::Names;
@@ -131,6 +131,30 @@ fn summary(chain: &Chain) -> String {
     }
     let unexplained = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
     if unexplained >= NAMED_SHARE && !causes.is_empty() {
+        text.push_str(&format!("; {} unexplained", pct(unexplained)));
+    }
+    text
+}
+
+/// All gaps of a process in one sentence.
+pub fn total(total: &GapTotal) -> String {
+    let who = if total.comm.is_empty() { "process".to_owned() } else { total.comm.clone() };
+    let mut text = format!(
+        "all gaps of {who} ({}): {} before {} kinds of calls, {} = {} of the time",
+        total.pid,
+        total.n,
+        total.kinds,
+        Nanos(total.lost_ns),
+        pct(total.lost_share)
+    );
+    let large = total.causes.iter().filter(|line| line.share >= NAMED_SHARE);
+    let causes: Vec<String> = large.map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
+    if !causes.is_empty() {
+        text.push_str(": ");
+        text.push_str(&causes.join(", "));
+    }
+    let unexplained = total.unexplained_ns as f64 / total.lost_ns.max(1) as f64;
+    if unexplained >= NAMED_SHARE {
         text.push_str(&format!("; {} unexplained", pct(unexplained)));
     }
     text

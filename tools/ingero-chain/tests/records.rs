@@ -90,6 +90,51 @@ fn a_call_told_of_while_it_hangs_is_one_call() {
 }
 
 #[test]
+fn gaps_before_many_kinds_of_calls_are_told_of_together() {
+    let mut s = Stream::working();
+    for (i, op) in ["cudaMemcpyAsync", "cudaMemsetAsync", "cudaLaunchKernel", "cudaEventRecord"].iter().enumerate() {
+        s = s.call(op, 100, (3020 + 20 * i as u64) * MS, 10_000);
+    }
+    let s = s.end(3081 * MS);
+    let report = s.report();
+    let total = &report.last().unwrap()["gaps"][0];
+    let chains: u64 = s.found("gap").iter().map(|gap| gap["lost_ns"].as_u64().unwrap()).sum();
+    assert_eq!((&total["kinds"], &total["n"]), (&json!(4), &json!(4)));
+    assert!(s.found("gap").len() < 4 && total["lost_ns"].as_u64() > Some(chains), "some are too small for a chain");
+    let sum: u64 = total["causes"].as_array().unwrap().iter().map(|c| c["ns"].as_u64().unwrap()).sum();
+    assert_eq!(Some(sum + total["unexplained_ns"].as_u64().unwrap()), total["lost_ns"].as_u64());
+}
+
+#[test]
+fn records_with_a_wall_clock_only_are_placed_by_the_start() {
+    let mut s = Stream::working().end(3001 * MS);
+    let with = s.report();
+    for record in s.0.iter_mut().filter(|r| r["src"] == "cudart") {
+        let ns = record.as_object_mut().unwrap().remove("mono_ns").unwrap().as_u64().unwrap();
+        record["ts"] = json!(format!("1970-01-01T00:00:{:02}.{:09}Z", 10 + ns / 1_000_000_000, ns % 1_000_000_000));
+    }
+    s.0.insert(0, json!({"src":"ingero","op":"start","mono_ns":1000 * MS,"wall_offset_ns":"10000000000"}));
+    let without = s.report();
+    assert_eq!(without.last().unwrap()["calls"], 2000);
+    assert_eq!(without.last().unwrap()["dur_ns"], with.last().unwrap()["dur_ns"]);
+}
+
+#[test]
+fn one_process_of_many_can_be_asked_for() {
+    let mut s = Stream::working();
+    for i in 1..30 {
+        s = s.call("cudaLaunchKernel", 100, (3000 + 50 * i) * MS, 10_000);
+    }
+    let lines: String = s.end(4500 * MS).0.iter().map(|record| format!("{record}\n")).collect();
+    let run = |args: &[&str]| text(&chain(args, &lines).stdout).to_owned();
+    assert!(run(&["--list"]).contains(" gap-100-cudaLaunchKernel\n"), "{}", run(&["--list"]));
+    assert_eq!(run(&["--list", "--pid", "7,100"]), run(&["--list"]));
+    assert_eq!(run(&["--list", "--pid", "7"]), "");
+    assert_eq!(chain(&["--pid", "7", "--fail-on", "low"], &lines).status.code(), Some(0));
+    assert_eq!(chain(&["--pid", "100", "--fail-on", "low"], &lines).status.code(), Some(1));
+}
+
+#[test]
 fn a_call_ends_with_its_thread() {
     let s = Stream::working()
         .open("ncclAllReduce", 101, 3000 * MS, 10 * MS)

@@ -418,10 +418,13 @@ impl Merge {
         if let Some((start_ns, end_ns)) = time {
             (entry.start_ns, entry.end_ns) = (start_ns, end_ns);
             lane.advance(end_ns, self.window_ns);
-            if !lane.bad.is_empty() {
-                self.place_bad(at, end_ns);
+            // A time that nothing confirms, or from long ago, is no neighbour to what has none.
+            if lane.leap_ns.is_none() && end_ns.saturating_add(self.window_ns) >= lane.high_ns() {
+                if !lane.bad.is_empty() {
+                    self.place_bad(at, end_ns);
+                }
+                self.lanes[at].last_ns = end_ns;
             }
-            self.lanes[at].last_ns = end_ns;
         }
         // Without a time of its own it can't be late; it follows the line before it.
         self.hold(entry, time.is_some());

@@ -2,7 +2,7 @@
 //!
 //! | record            | becomes                                                                            |
 //! |-------------------|------------------------------------------------------------------------------------|
-//! | a call            | a slice on its thread's track, with its arguments and `host`                       |
+//! | a call            | a slice on its thread's track, with its arguments and `host`; an instant where only its entry was traced |
 //! | `sched_switch`    | a slice on a second track of the thread, "off CPU": `preempted by NAME`, `asleep`, `I/O`; the part spent waiting for a CPU is a slice inside it, at its end |
 //! | its `waker`       | an arrow from the waker's second track, at the instant of the wake-up              |
 //! | `sys` samples     | counters: CPUs (busy share, busiest, steal), runnable threads, free memory, GPUs   |
@@ -264,7 +264,7 @@ impl<S: Sink> Writer for Chrome<S> {
         let Parsed::Record(r) = parse(line) else { return Ok(()) };
         let Some(mono_ns) = r.mono_ns else { return Ok(()) };
         match (&*r.src, r.pid, r.tid) {
-            (s, Some(pid), Some(tid)) if src::is_call(s) => self.call(&r, mono_ns, pid, tid),
+            (s, Some(pid), Some(tid)) if src::is_call(s) && r.dur_ns.is_some() => self.call(&r, mono_ns, pid, tid),
             (src::SCHED, Some(pid), Some(tid)) if &*r.op == "sched_switch" => self.switch(&r, mono_ns, pid, tid),
             (src::SYS, ..) if &*r.op == "sample" => self.sample(line, r.end_ns().unwrap_or(mono_ns)),
             // Thousands of them, and their sums are in `host`.
