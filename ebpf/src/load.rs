@@ -43,6 +43,18 @@ pub enum StartError {
         /// The capabilities that are missing, by name.
         missing: &'static str,
     },
+    /// Root, but one that may not trace.
+    #[error(
+        "root here has not the capabilities that tracing needs ({missing}), as in a container: give them to it (docker run \
+         --privileged --pid=host), or run on the host"
+    )]
+    RootWithout {
+        /// The capabilities that are missing, by name.
+        missing: &'static str,
+    },
+    /// `/proc` is not there, or is another one.
+    #[error("cannot read /proc/self/status: {0}; mount it: mount -t proc proc /proc")]
+    NoProc(String),
     /// The kernel forbids BPF programs to read kernel memory.
     #[error(
         "the kernel is locked down (confidentiality), which forbids BPF programs to read kernel memory; boot with \
@@ -126,8 +138,8 @@ impl Kernel {
     pub fn check() -> Result<Self, StartError> {
         let release = os_release();
         check_release(&release)?;
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        check_capabilities(effective_capabilities(&status))?;
+        let status = fs::read_to_string("/proc/self/status").map_err(|e| StartError::NoProc(e.to_string()))?;
+        check_capabilities(effective_capabilities(&status), rustix::process::geteuid().is_root())?;
         // Absent where no security module offers lockdown; then there is none.
         check_lockdown(&fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default())?;
         if !Path::new(KERNEL_BTF).exists() {
@@ -227,7 +239,7 @@ fn effective_capabilities(status: &str) -> u64 {
         .unwrap_or(0)
 }
 
-fn check_capabilities(effective: u64) -> Result<(), StartError> {
+fn check_capabilities(effective: u64, root: bool) -> Result<(), StartError> {
     let has = |capability: u32| effective & (1 << capability) != 0;
     let missing = match (has(CAP_SYS_ADMIN), has(CAP_BPF), has(CAP_PERFMON)) {
         (true, _, _) | (false, true, true) => return Ok(()),
@@ -235,7 +247,7 @@ fn check_capabilities(effective: u64) -> Result<(), StartError> {
         (false, false, true) => "CAP_BPF besides CAP_PERFMON",
         (false, false, false) => "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN",
     };
-    Err(StartError::NotPrivileged { missing })
+    Err(if root { StartError::RootWithout { missing } } else { StartError::NotPrivileged { missing } })
 }
 
 /// `text` is the content of `/sys/kernel/security/lockdown`, such as `none [integrity] confidentiality`.
@@ -264,14 +276,16 @@ mod tests {
     fn capabilities() {
         let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t000001ffffffffff\n";
         assert_eq!(effective_capabilities(status), 0x1ff_ffff_ffff);
-        assert!(check_capabilities(0x1ff_ffff_ffff).is_ok());
-        assert!(check_capabilities(1 << CAP_SYS_ADMIN).is_ok());
-        assert!(check_capabilities(1 << CAP_BPF | 1 << CAP_PERFMON).is_ok());
+        assert!(check_capabilities(0x1ff_ffff_ffff, true).is_ok());
+        assert!(check_capabilities(1 << CAP_SYS_ADMIN, false).is_ok());
+        assert!(check_capabilities(1 << CAP_BPF | 1 << CAP_PERFMON, false).is_ok());
         for (set, word) in
             [(0, "CAP_BPF and"), (1 << CAP_BPF, "CAP_PERFMON besides"), (1 << CAP_PERFMON, "CAP_BPF besides")]
         {
-            let message = check_capabilities(set).unwrap_err().to_string();
+            let message = check_capabilities(set, false).unwrap_err().to_string();
             assert!(message.starts_with("not root") && message.contains(word) && message.contains("sudo"), "{message}");
+            let message = check_capabilities(set, true).unwrap_err().to_string();
+            assert!(message.starts_with("root here") && message.contains(word), "{message}");
         }
     }
 
@@ -288,6 +302,8 @@ mod tests {
         let all = [
             (StartError::OldKernel("4.18".into()), "upgrade"),
             (StartError::NotPrivileged { missing: "CAP_BPF" }, "sudo"),
+            (StartError::RootWithout { missing: "CAP_BPF" }, "--privileged"),
+            (StartError::NoProc("x".into()), "mount -t proc"),
             (StartError::LockedDown, "boot with"),
             (StartError::NoBtf { wsl: false }, "CONFIG_DEBUG_INFO_BTF"),
             (StartError::NoBtf { wsl: true }, "wsl --update"),

@@ -64,7 +64,12 @@ fn check_pids(pids: &[u32]) -> anyhow::Result<()> {
         match proc.process(pid) {
             Ok(_) => {}
             Err(error) if is_gone(&error) => {
-                anyhow::bail!("there is no process {pid} (--pid); `ps -e` lists those that there are")
+                let hidden = if rustix::process::geteuid().is_root() {
+                    ""
+                } else {
+                    ", unless /proc hides it from this user (hidepid): then run it with sudo"
+                };
+                anyhow::bail!("there is no process {pid} (--pid); `ps -e` lists those that there are{hidden}")
             }
             Err(error) => return Err(error).with_context(|| format!("looking for process {pid} (--pid)")),
         }

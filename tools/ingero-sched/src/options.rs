@@ -37,7 +37,7 @@ pub struct Options {
     pub all: bool,
 
     /// Stop after this time (60s, 500ms, 2m)
-    #[arg(short, long, value_name = "TIME", value_parser = cli::duration)]
+    #[arg(short, long, value_name = "TIME", allow_hyphen_values = true, value_parser = cli::duration)]
     pub duration: Option<Duration>,
 
     /// Write to a file instead of stdout

@@ -29,6 +29,8 @@ struct CudaScanner {
     libraries: CudaLibraries,
     every: Duration,
     next: Instant,
+    /// It has been said that there are processes which cannot be looked at.
+    denied: bool,
 }
 
 impl Processes {
@@ -39,6 +41,7 @@ impl Processes {
             libraries: CudaLibraries::default(),
             every,
             next: Instant::now(),
+            denied: false,
         });
         Self { watched: BTreeMap::new(), scanner }
     }
@@ -89,6 +92,12 @@ impl Processes {
         };
         let scan = scanner.scanner.scan().context("looking for processes that use CUDA in /proc")?;
         scanner.next = Instant::now() + scanner.every;
+        if scan.cost.denied > 0 && !std::mem::replace(&mut scanner.denied, true) {
+            log.warn(format!(
+                "{} processes may not be looked at by this user: if they use CUDA already, they are not found; run it with sudo",
+                scan.cost.denied
+            ));
+        }
         let mut any = false;
         for found in scan.appeared {
             let pid = found.process.pid;

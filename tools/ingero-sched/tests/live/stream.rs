@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use ingero_tests::without_root;
+use ingero_tests::{in_mounts, without_root};
 
 use super::*;
 
@@ -100,12 +100,55 @@ fn a_reader_that_goes_away_is_noticed_without_anything_to_write() {
 }
 
 #[test]
+fn a_full_disk_and_a_pipe_without_a_reader() {
+    let _machine = Machine::take();
+    Output::of(tool().args(["--all", "-o", "/dev/full", "-d", "200ms"]))
+        .exits(2)
+        .says_in_one_line(&["/dev/full", "space"]);
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("nobody");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    // It waits for a reader; Ctrl-C ends that like any program's waiting.
+    let mut waiting = Background::start(tool().args(["--all", "-o", fifo.to_str().unwrap()]));
+    waiting.wait_until_holds("its waiting in open(2)", |pid| {
+        std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("wait_for_partner"))
+    });
+    waiting.signal(rustix::process::Signal::INT);
+    let ended = waiting.wait();
+    assert!(!ended.status.success() && ended.stdout.is_empty(), "{ended}");
+}
+
+#[test]
 fn what_cannot_start_says_why_in_one_line() {
     let _machine = Machine::take();
     Output::of(&mut without_root(&reachable_tool())).exits(2).says_in_one_line(&["ingero-sched: not root", "sudo"]);
     // PIDs end below 2^22.
     Output::of(tool().args(["--pid", "4194305"])).exits(2).says_in_one_line(&["4194305", "no process"]);
-    Output::of(tool().args(["-o", "/nonexistent/x", "-d", "1s"])).exits(2).says_in_one_line(&["/nonexistent/x"]);
+    Output::of(tool().args(["-o", "/nonexistent/x", "-d", "1s"]))
+        .exits(2)
+        .says_in_one_line(&["/nonexistent/x", "directory first"]);
+    for (option, bad) in [("--pid", "-1"), ("-d", "-5s")] {
+        Output::of(tool().args([option, bad])).exits(2).shows("the value", |o| o.stderr.contains(&format!("'{bad}'")));
+    }
+    let mut powerless = Command::new("setpriv");
+    powerless.args(["--bounding-set=-sys_admin,-bpf,-perfmon", "--"]).arg(tool().get_program());
+    Output::of(&mut powerless).exits(2).says_in_one_line(&["root here", "CAP_BPF", "--privileged"]);
+    // What root sees is not what another user does, even if he may trace.
+    let mut hidden = Command::new("setpriv");
+    hidden.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    hidden.args(["--inh-caps=+bpf,+perfmon", "--ambient-caps=+bpf,+perfmon", "--"]);
+    hidden.arg(reachable_tool().get_program()).args(["-p", &std::process::id().to_string()]);
+    Output::of(&mut in_mounts("mount -t proc -o hidepid=2 proc /proc", &hidden)).exits(2).says_in_one_line(&[
+        "no process",
+        "hidepid",
+        "sudo",
+    ]);
+    Output::of(&mut in_mounts("mount -t tmpfs none /proc", &tool()))
+        .exits(2)
+        .says_in_one_line(&["/proc", "mount -t proc"]);
+    Output::of(&mut in_mounts("mount -t tmpfs none /sys/kernel/btf", &tool()))
+        .exits(2)
+        .says_in_one_line(&["no BTF", "CONFIG_DEBUG_INFO_BTF"]);
     Output::of(tool().args(["--ring-size", "1k"]))
         .exits(2)
         .shows("the limits", |o| o.stderr.contains("between 64k and 2g"));

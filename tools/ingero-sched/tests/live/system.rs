@@ -45,6 +45,12 @@ fn samples_come_each_second_and_once_at_stop() {
         assert!(sample["cpus"].as_u64().unwrap() >= online);
         assert!(sample["mem_avail_bytes"].as_u64().unwrap() > 1 << 20);
         assert!(sample["quota"].is_array());
+        // Where the kernel keeps it, and not only its files.
+        let has_pressure = std::fs::read("/proc/pressure/cpu").is_ok();
+        assert_eq!(sample["psi"].is_object(), has_pressure, "{sample}");
+        for kind in ["cpu", "memory", "io"].into_iter().filter(|_| has_pressure) {
+            assert!((0.0..=100.0).contains(&sample["psi"][kind].as_f64().unwrap()), "{sample}");
+        }
     }
 }
 
