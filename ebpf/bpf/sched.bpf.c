@@ -212,7 +212,8 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 	bool is_thread;
 	__u64 now;
 
-	if (!of_parent && !watch_all)
+	now = bpf_ktime_get_ns();
+	if ((!of_parent && !watch_all) || stopped(now))
 		return 0;
 	is_thread = child->tgid == parent->tgid;
 	init.ns_pid = ns_pid_of(child);
@@ -225,8 +226,7 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 	}
 	if (!t)
 		lost_thread();
-	now = bpf_ktime_get_ns();
-	if (!stopped(now) && reserve(e, now)) {
+	if (reserve(e, now)) {
 		fill_head(&e->head, is_thread ? EVENT_THREAD : EVENT_FORK, now, now, parent,
 			  of_parent ? of_parent->ns_pid : 0);
 		e->child_pid = child->tgid;

@@ -89,6 +89,9 @@ struct switch_event {
 	__u32 unused;
 };
 
+/* `task_event.code` where it is not known: no status of wait(2) is negative. */
+#define CODE_UNKNOWN (-1)
+
 /* FORK, THREAD, exits, WATCHED, CUDA. */
 struct task_event {
 	struct event_head head;

@@ -58,7 +58,7 @@ struct {
 	__type(value, __u32);
 } requests SEC(".maps");
 
-/* [0]: the instant up to which intervals count when tracing stops; all ones before. */
+/* [0]: the instant at which tracing ends, all ones while it goes on; 0 before it begins. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -119,7 +119,7 @@ static __always_inline __u64 stop_ns(void)
 	return at ? *at : ~0ull;
 }
 
-/* Whether tracing has ended at `now`, though not all programs are detached yet. */
+/* Whether tracing has ended at `now`, though not all programs are detached yet, or has not begun. */
 static __always_inline bool stopped(__u64 now)
 {
 	return now >= stop_ns();

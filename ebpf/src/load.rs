@@ -80,6 +80,22 @@ pub enum StartError {
          tracefs /sys/kernel/tracing"
     )]
     NoTracefs,
+    /// Tracing without BTF reads the layout of trace events from tracefs.
+    #[error(
+        "tracefs is not mounted, and tracing without BTF reads the layout of trace events from it; mount it: mount -t tracefs \
+         tracefs /sys/kernel/tracing"
+    )]
+    NoFormats,
+    /// A trace event has not the field that it should have.
+    #[error(
+        "the kernel's trace event {event} has no field {field} of the expected size; please report it with the kernel version"
+    )]
+    OddFormat {
+        /// The event, by its directory in tracefs.
+        event: String,
+        /// The field.
+        field: &'static str,
+    },
     /// The tier that was asked for does not exist here.
     #[error("this kernel has no {mode} probes (they need Linux {since}); use --probe-mode auto")]
     NoMode {
@@ -136,12 +152,7 @@ impl Kernel {
     /// # Errors
     /// A [`StartError`] for an old kernel, missing privilege, lockdown or missing BTF.
     pub fn check() -> Result<Self, StartError> {
-        let release = os_release();
-        check_release(&release)?;
-        let status = fs::read_to_string("/proc/self/status").map_err(|e| StartError::NoProc(e.to_string()))?;
-        check_capabilities(effective_capabilities(&status), rustix::process::geteuid().is_root())?;
-        // Absent where no security module offers lockdown; then there is none.
-        check_lockdown(&fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default())?;
+        let release = check_machine()?;
         if !Path::new(KERNEL_BTF).exists() {
             return Err(StartError::NoBtf { wsl: is_wsl(&release) });
         }
@@ -178,6 +189,20 @@ impl Kernel {
         configure(&mut loader);
         loader.load(object).map_err(|e| StartError::refused("the BPF object", &e))
     }
+}
+
+/// Checks that BPF programs can be loaded here, type information apart; the kernel's release.
+///
+/// # Errors
+/// A [`StartError`] for an old kernel, missing privilege or lockdown.
+pub fn check_machine() -> Result<String, StartError> {
+    let release = os_release();
+    check_release(&release)?;
+    let status = fs::read_to_string("/proc/self/status").map_err(|e| StartError::NoProc(e.to_string()))?;
+    check_capabilities(effective_capabilities(&status), rustix::process::geteuid().is_root())?;
+    // Absent where no security module offers lockdown; then there is none.
+    check_lockdown(&fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default())?;
+    Ok(release)
 }
 
 /// An error with all its causes on one line, each said once, and of a verifier log just the last line.
@@ -311,6 +336,8 @@ mod tests {
             (StartError::NoTracefs, "mount -t tracefs"),
             (StartError::NoMode { mode: "session", since: "6.13" }, "--probe-mode auto"),
             (StartError::NoUprobes, "CONFIG_UPROBES"),
+            (StartError::NoFormats, "mount -t tracefs"),
+            (StartError::OddFormat { event: "sched/sched_switch".into(), field: "prev_pid" }, "report"),
             (StartError::refused("program x", &io::Error::from_raw_os_error(1)), "CAP_SYS_ADMIN"),
             (StartError::refused("map x", &io::Error::from_raw_os_error(12)), "smaller ring"),
         ];

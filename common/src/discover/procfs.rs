@@ -86,7 +86,8 @@ impl ProcFs {
         Self { root: root.into() }
     }
 
-    pub(super) fn root(&self) -> &Path {
+    /// Where it is mounted.
+    pub fn root(&self) -> &Path {
         &self.root
     }
 

@@ -10,7 +10,7 @@ const EXE_BYTES: usize = 256;
 /// Space for the name of a disk, NUL-terminated (`DISK_BYTES`).
 const DISK_BYTES: usize = 32;
 
-const KIND_SWITCH: u32 = 1;
+pub(super) const KIND_SWITCH: u32 = 1;
 const KIND_FORK: u32 = 2;
 const KIND_THREAD: u32 = 3;
 const KIND_EXEC: u32 = 4;
@@ -30,6 +30,9 @@ const HAS_WAKER: u32 = 4;
 const WAKER_IRQ: u32 = 8;
 const OPEN: u32 = 16;
 const OOM_HAS_MEMORY: u32 = 1;
+
+/// No status of wait(2) is negative.
+const CODE_UNKNOWN: i32 = -1;
 
 /// The length of an I/O event (`struct io_event`).
 pub(super) const IO_BYTES: usize = 48 + 8 + 8 + DISK_BYTES;
@@ -180,15 +183,15 @@ pub enum Event<'a> {
     ThreadExit {
         /// The thread.
         head: Head<'a>,
-        /// As wait(2) reports it.
-        code: i32,
+        /// As wait(2) reports it, where it is known.
+        code: Option<i32>,
     },
     /// A process ends.
     ProcessExit {
         /// The process; `tid` is its `pid`.
         head: Head<'a>,
-        /// As wait(2) reports it.
-        code: i32,
+        /// As wait(2) reports it, where it is known.
+        code: Option<i32>,
     },
     /// Page allocations of a thread.
     Pages {
@@ -279,7 +282,7 @@ fn switch<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Switch<'a>> {
 
 fn task<'a>(kind: u32, head: Head<'a>, fields: &mut Fields<'a>) -> Option<Event<'a>> {
     let (child_pid, child_tid, child_ns_pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
-    let code = fields.u32()?.cast_signed();
+    let code = Some(fields.u32()?.cast_signed()).filter(|code| *code != CODE_UNKNOWN);
     let (why, alone) = (fields.u32()?, fields.u32()?);
     Some(match kind {
         KIND_CUDA => Event::CudaInit { head, alone: alone != 0 },
@@ -421,7 +424,7 @@ mod tests {
         let bytes = task(KIND_THREAD, [7, 71, 0, 0, 3, 0]);
         assert!(matches!(decode(&bytes).unwrap().0, Event::Thread { child_pid: 7, child_tid: 71, .. }));
         let bytes = task(KIND_PROCESS_EXIT, [0, 0, 0, 9, 0, 0]);
-        assert!(matches!(decode(&bytes).unwrap().0, Event::ProcessExit { code: 9, .. }));
+        assert!(matches!(decode(&bytes).unwrap().0, Event::ProcessExit { code: Some(9), .. }));
         let bytes = task(KIND_WATCHED, [0, 0, 0, 0, 2, 0]);
         assert!(matches!(decode(&bytes).unwrap().0, Event::Watched { why: Why::Cuda, .. }));
         let bytes = task(KIND_WATCHED, [0, 0, 0, 0, 9, 0]);

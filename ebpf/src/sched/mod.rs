@@ -1,33 +1,88 @@
-//! The scheduler tracer: `bpf/sched.bpf.c` from user space.
+//! The scheduler tracer, from user space.
 //!
-//! A process is watched in two steps: [`Tracer::request`] names it, [`Tracer::watch_new`] lets the kernel look at every
-//! task that exists and watch those that are named and their descendants. Children that are born later are watched by
-//! the kernel itself, from their birth.
+//! A process is watched in two steps: [`Tracer::request`] names it, [`Tracer::watch_new`] looks at every task that exists and
+//! watches those that are named and their descendants. Children that are born later are watched by the kernel side itself, from
+//! their birth.
+//!
+//! There are two kernel sides with the same events: `bpf/sched.bpf.c` for kernels that have type information, and
+//! `bpf/sched_raw.bpf.c`, which knows less, for those that have not ([`Source`]).
 
+mod btf;
 mod cu_init;
 pub mod event;
 mod points;
+mod raw;
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io;
 use std::time::Duration;
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
-use aya::programs::Iter;
-
+use aya::maps::{Array, Map, MapData, MapError, PerCpuArray};
 use ingero_common::clock::mono_ns;
 
-use crate::load::{Kernel, StartError};
+use crate::load::{self, Kernel, StartError};
 use crate::ring::{Ring, wakeup_bytes};
-use cu_init::CuInit;
-use event::{Event, IO_BYTES, Io, Why, decode};
-use points::Points;
+use btf::Btf;
+use event::{Event, Why, decode};
+pub use raw::Formats;
+use raw::Raw;
 
-static OBJECT: &[u8] = crate::object!("sched");
+/// What `stop_at` holds before tracing begins: it has ended, so to speak.
+const NOT_BEGUN: u64 = 0;
+/// What it holds while tracing.
+const NOT_STOPPED: u64 = u64::MAX;
+/// How far ahead the end of tracing is set: the kernel side looks at it when an event happens, so it has to know it before.
+const AHEAD: Duration = Duration::from_millis(5);
+/// What `lost_since` holds while nothing is lost.
+const NOTHING_LOST: u64 = u64::MAX;
 
-/// The first kernel whose sched_switch tells the state that the thread leaves with.
-const PREV_STATE_SINCE: (u32, u32) = (5, 18);
+/// Where the kernel side knows the kernel's structures from.
+#[derive(Debug)]
+pub enum Source {
+    /// Its type information: BTF tracepoints, fields by CO-RE.
+    Btf(Kernel),
+    /// The format files of its trace events, which is all that they tell.
+    Raw(Formats),
+}
+
+/// Which [`Source`] to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeMode {
+    /// Type information, or format files where there is none.
+    Auto,
+    /// Type information.
+    Btf,
+    /// Format files.
+    Raw,
+}
+
+impl Source {
+    /// Checks that this machine can be traced, and how.
+    ///
+    /// # Errors
+    /// A [`StartError`] that names what is missing.
+    pub fn find(mode: ProbeMode) -> Result<Self, StartError> {
+        let raw = || Formats::of_this_kernel().map(Self::Raw);
+        match mode {
+            ProbeMode::Raw => load::check_machine().and_then(|_| raw()),
+            ProbeMode::Btf => Kernel::check().map(Self::Btf),
+            ProbeMode::Auto => match Kernel::check() {
+                // Without both, the first is what is missing.
+                Err(no_btf @ StartError::NoBtf { .. }) => raw().map_err(|_| no_btf),
+                kernel => kernel.map(Self::Btf),
+            },
+        }
+    }
+
+    /// The name, in `start` records.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Btf(_) => "tp_btf",
+            Self::Raw(_) => "raw",
+        }
+    }
+}
 
 /// How page allocations are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +110,18 @@ pub struct Config {
     pub ring_bytes: u32,
 }
 
+impl Config {
+    /// Size of the ring, and how many new bytes in it wake the reader.
+    fn ring(&self) -> (u32, u64) {
+        let bytes = self.ring_bytes.max(4096).checked_next_power_of_two().unwrap_or(1 << 31);
+        (bytes, wakeup_bytes(bytes))
+    }
+
+    fn raw_pages(&self) -> u8 {
+        u8::from(self.pages == Pages::Raw)
+    }
+}
+
 /// What the kernel side has counted since it was loaded. `seen` = records in the ring + all losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -66,22 +133,39 @@ pub struct Counters {
     pub map_full: u64,
 }
 
-/// The loaded tracer.
-pub struct Tracer {
-    ebpf: Ebpf,
-    ring: Ring,
-    requests: HashMap<MapData, u32, u32>,
-    requested: Vec<u32>,
+/// Maps that both kernel sides have.
+struct Shared {
     counters: PerCpuArray<MapData, [u64; 3]>,
     lost_since: Array<MapData, u64>,
     stop_at: Array<MapData, u64>,
-    tasks: Array<MapData, u64>,
+}
+
+impl Shared {
+    /// Takes them out of the object and sets them up, before anything is attached.
+    fn take(ebpf: &mut Ebpf) -> Result<Self, StartError> {
+        let counters = take(ebpf, "counters", PerCpuArray::try_from)?;
+        let mut lost_since = take(ebpf, "lost_since", Array::try_from)?;
+        lost_since.set(0, NOTHING_LOST, 0).map_err(|e| StartError::refused("map lost_since", &e))?;
+        let mut stop_at = take(ebpf, "stop_at", Array::try_from)?;
+        stop_at.set(0, NOT_BEGUN, 0).map_err(|e| StartError::refused("map stop_at", &e))?;
+        Ok(Self { counters, lost_since, stop_at })
+    }
+}
+
+/// The loaded tracer.
+pub struct Tracer {
+    side: Side,
+    ring: Ring,
+    shared: Shared,
     /// Tasks that exist and could not be watched.
     unwatchable: u64,
-    in_flight: HashMap<MapData, u64, [u8; IO_BYTES]>,
-    asked: Array<MapData, u64>,
-    cu_init: Option<CuInit>,
-    points: Points,
+    begun: bool,
+}
+
+/// The kernel side.
+enum Side {
+    Btf(Box<Btf>),
+    Raw(Box<Raw>),
 }
 
 impl Tracer {
@@ -89,74 +173,49 @@ impl Tracer {
     ///
     /// # Errors
     /// A [`StartError`] that names what this machine lacks.
-    pub fn new(kernel: &Kernel, config: Config) -> Result<Self, StartError> {
-        let ring_bytes = config.ring_bytes.max(4096).checked_next_power_of_two().unwrap_or(1 << 31);
-        let wakeup = wakeup_bytes(ring_bytes);
-        let page_bytes = rustix::param::page_size() as u64;
-        let watch_all = u8::from(config.all);
-        let raw_pages = u8::from(config.pages == Pages::Raw);
-        let has_prev_state = u8::from(kernel.version() >= PREV_STATE_SINCE);
-        let mut ebpf = {
-            // The loader borrows what it overrides.
-            let (wakeup, page_bytes) = (&wakeup, &page_bytes);
-            let (watch_all, raw_pages, has_prev_state) = (&watch_all, &raw_pages, &has_prev_state);
-            kernel.load(OBJECT, |loader| {
-                loader
-                    .override_global("ring_wakeup_bytes", wakeup, true)
-                    .override_global("page_bytes", page_bytes, true)
-                    .override_global("watch_all", watch_all, true)
-                    .override_global("raw_pages", raw_pages, true)
-                    .override_global("has_prev_state", has_prev_state, true)
-                    .map_max_entries("events", ring_bytes);
-            })?
+    pub fn new(source: &Source, config: Config) -> Result<Self, StartError> {
+        let (side, ring, shared) = match source {
+            Source::Btf(kernel) => {
+                let (btf, ring, shared) = Btf::new(kernel, &config)?;
+                (Side::Btf(Box::new(btf)), ring, shared)
+            }
+            Source::Raw(formats) => {
+                let (raw, ring, shared) = Raw::new(formats, &config)?;
+                (Side::Raw(Box::new(raw)), ring, shared)
+            }
         };
-        for iterator in ["watch_tasks", "open_tasks"] {
-            load_iterator(kernel, &mut ebpf, iterator)?;
+        Ok(Self { side, ring, shared, unwatchable: 0, begun: false })
+    }
+
+    /// Names of the tracepoints in use, and of those that this kernel does not have or this kernel side does not use.
+    ///
+    /// Those missing about interrupts of rarer kinds: a thread that one of them wakes may show the interrupted thread as its
+    /// waker. Of `block_`, `tcp_`, `mark_victim`: there are no such records.
+    pub fn names(&self) -> (&[&'static str], &[&'static str]) {
+        match &self.side {
+            Side::Btf(btf) => btf.names(),
+            Side::Raw(raw) => raw.names(),
         }
-        // While all maps are still in place.
-        let cu_init = if config.cu_init { Some(CuInit::load(kernel, OBJECT, &mut ebpf)?) } else { None };
-        let mut lost_since = take(&mut ebpf, "lost_since", Array::try_from)?;
-        lost_since.set(0, NOTHING_LOST, 0).map_err(|e| StartError::refused("map lost_since", &e))?;
-        let mut stop_at = take(&mut ebpf, "stop_at", Array::try_from)?;
-        stop_at.set(0, NOT_STOPPED, 0).map_err(|e| StartError::refused("map stop_at", &e))?;
-        let points = Points::attach(kernel, &mut ebpf, &config)?;
-        let requests = take(&mut ebpf, "requests", HashMap::try_from)?;
-        let counters = take(&mut ebpf, "counters", PerCpuArray::try_from)?;
-        let tasks = take(&mut ebpf, "tasks", Array::try_from)?;
-        let in_flight = take(&mut ebpf, "in_flight", HashMap::try_from)?;
-        let asked = take(&mut ebpf, "asked", Array::try_from)?;
-        let ring = Ring::take(&mut ebpf, "events")?;
-        Ok(Self {
-            ebpf,
-            ring,
-            requests,
-            requested: Vec::new(),
-            counters,
-            lost_since,
-            stop_at,
-            tasks,
-            unwatchable: 0,
-            in_flight,
-            asked,
-            cu_init,
-            points,
-        })
     }
 
-    /// Names of the tracepoints in use.
-    pub fn attached(&self) -> &[&'static str] {
-        &self.points.attached
+    /// The buffer between kernel and tool, to wait at.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
     }
 
-    /// Names of tracepoints that this kernel does not have. Those about interrupts of rarer kinds: a thread that one of them
-    /// wakes may show the interrupted thread as its waker. Of `block_`, `tcp_`, `mark_victim`: there are no such records.
-    pub fn missing(&self) -> &[&'static str] {
-        &self.points.missing
-    }
-
-    /// The events.
-    pub fn ring(&mut self) -> &mut Ring {
-        &mut self.ring
+    /// Calls `each` with the events that are complete now, at most `limit` of them, oldest first; returns how many it was.
+    ///
+    /// # Errors
+    /// When the kernel side has written something else than an event: it is of another version.
+    pub fn drain(&mut self, limit: usize, mut each: impl FnMut(Event<'_>)) -> io::Result<usize> {
+        let mut result = Ok(());
+        let side = &mut self.side;
+        let count = self.ring.drain(limit, |bytes| match (decode(bytes), &mut *side) {
+            (Some((event, _)), Side::Btf(_)) => each(event),
+            (Some((event, _)), Side::Raw(raw)) => each(raw.complete(event)),
+            (None, _) => result = Err(io::Error::other("the kernel side wrote an event of unknown form")),
+        });
+        result.map(|()| count)
     }
 
     /// Asks for a process to be watched by the next [`Self::watch_new`].
@@ -164,41 +223,30 @@ impl Tracer {
     /// # Errors
     /// When more than 16,384 are asked for at once.
     pub fn request(&mut self, pid: u32, why: Why) -> io::Result<()> {
-        self.requests.insert(pid, why as u32, 0).map_err(io::Error::other)?;
-        self.requested.push(pid);
-        Ok(())
+        match &mut self.side {
+            Side::Btf(btf) => btf.request(pid, why),
+            Side::Raw(raw) => {
+                raw.request(pid, why);
+                Ok(())
+            }
+        }
     }
 
     /// Watches what was asked for and its descendants. Calls `each` with an [`Event::Watched`] for each process that is
-    /// watched and has not been told of. When this returns, all their threads are watched.
+    /// watched and has not been told of. When this returns, all their threads are watched. The first call begins tracing:
+    /// nothing earlier is in any event.
     ///
     /// # Errors
-    /// What reading the iterator gives.
-    pub fn watch_new(&mut self, mut each: impl FnMut(Event<'_>)) -> io::Result<()> {
-        // A task that was born during a pass, of one that was not watched yet, is found by the next. One for which there
-        // was no memory is tried again too: the kernel's allocator refills its stock in the background.
-        let mut attempts = 0..ATTEMPTS;
-        loop {
-            let [added, failed] = self.tasks()?;
-            let bytes = self.iterate("watch_tasks")?;
-            for_each_event(&bytes, &mut each);
-            let [added, failed] = [self.tasks()?[0] - added, self.tasks()?[1] - failed];
-            if added == 0 && (failed == 0 || attempts.next().is_none()) {
-                self.unwatchable += failed;
-                break;
-            }
+    /// What reading the kernel's list of tasks gives.
+    pub fn watch_new(&mut self, each: impl FnMut(Event<'_>)) -> io::Result<()> {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.shared.stop_at.set(0, NOT_STOPPED, 0).map_err(io::Error::other)?;
         }
-        // A request left behind would catch a later process of the same number.
-        for pid in self.requested.drain(..) {
-            let _ = self.requests.remove(&pid);
-        }
+        self.unwatchable += match &mut self.side {
+            Side::Btf(btf) => btf.watch_new(each)?,
+            Side::Raw(raw) => raw.watch_new(each)?,
+        };
         Ok(())
-    }
-
-    /// Tasks that the iterator has begun to watch, and has failed to, since it was loaded.
-    fn tasks(&self) -> io::Result<[u64; 2]> {
-        let get = |index| self.tasks.get(&index, 0).map_err(io::Error::other);
-        Ok([get(0)?, get(1)?])
     }
 
     /// The counts so far.
@@ -207,7 +255,7 @@ impl Tracer {
     /// The kernel's.
     pub fn counters(&self) -> io::Result<Counters> {
         let mut sum = [0u64; 3];
-        for cpu in self.counters.get(&0, 0).map_err(io::Error::other)?.iter() {
+        for cpu in self.shared.counters.get(&0, 0).map_err(io::Error::other)?.iter() {
             for (sum, count) in sum.iter_mut().zip(cpu) {
                 *sum += count;
             }
@@ -222,23 +270,28 @@ impl Tracer {
     /// # Errors
     /// The kernel's.
     pub fn take_lost_since(&mut self) -> io::Result<Option<u64>> {
-        let since = self.lost_since.get(&0, 0).map_err(io::Error::other)?;
+        let since = self.shared.lost_since.get(&0, 0).map_err(io::Error::other)?;
         if since == NOTHING_LOST {
             return Ok(None);
         }
-        self.lost_since.set(0, NOTHING_LOST, 0).map_err(io::Error::other)?;
+        self.shared.lost_since.set(0, NOTHING_LOST, 0).map_err(io::Error::other)?;
         Ok(Some(since))
+    }
+
+    /// Whether there is [`Self::probe_cu_init`].
+    pub fn has_cu_init(&self) -> bool {
+        matches!(self.side, Side::Btf(_))
     }
 
     /// Has every process that calls cuInit watched from that instant. `library` is a copy of libcuda, `offset` where in the
     /// file the function's probe belongs, bytes. Also in processes that map it later.
     ///
     /// # Errors
-    /// The kernel's, about this file.
+    /// The kernel's, about this file; `Unsupported` where the kernel side has no such probe.
     pub fn probe_cu_init(&mut self, library: &File, offset: u64) -> io::Result<()> {
-        match &mut self.cu_init {
-            Some(cu_init) => cu_init.probe(&mut self.ebpf, library, offset),
-            None => Err(ErrorKind::Unsupported.into()),
+        match &mut self.side {
+            Side::Btf(btf) => btf.probe_cu_init(library, offset),
+            Side::Raw(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -248,114 +301,35 @@ impl Tracer {
     /// # Errors
     /// The kernel's; everything is detached in any case.
     pub fn stop(&mut self) -> io::Result<u64> {
-        // This may take some tenths of a second, during which the rest is still traced.
-        if let Some(mut cu_init) = self.cu_init.take() {
-            cu_init.detach(&mut self.ebpf);
+        if let Side::Btf(btf) = &mut self.side {
+            // This may take some tenths of a second, during which the rest is still traced.
+            btf.unprobe_cu_init();
         }
-        let stopped = self.set_stop();
-        self.points.detach(&mut self.ebpf);
-        stopped
-    }
-
-    /// The programs look at the instant when they run, so it must lie ahead when they get to know it.
-    fn set_stop(&mut self) -> io::Result<u64> {
-        loop {
-            let at_ns = mono_ns() + AHEAD.as_nanos() as u64;
-            self.stop_at.set(0, at_ns, 0).map_err(io::Error::other)?;
-            let now_ns = mono_ns();
-            if now_ns < at_ns {
-                std::thread::sleep(Duration::from_nanos(at_ns - now_ns));
-                return Ok(at_ns);
-            }
-            self.stop_at.set(0, NOT_STOPPED, 0).map_err(io::Error::other)?;
+        let at_ns = mono_ns() + AHEAD.as_nanos() as u64;
+        let stopped = self.shared.stop_at.set(0, at_ns, 0).map_err(io::Error::other);
+        std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(mono_ns())));
+        match &mut self.side {
+            Side::Btf(btf) => btf.detach(),
+            Side::Raw(raw) => raw.detach(),
         }
+        stopped.map(|()| at_ns)
     }
 
     /// Calls `each` with what was going on when tracing was stopped at `at_ns`: an [`Event::Switch`] for each thread off the
     /// CPU, page sums, and an [`Event::Io`] for each request that is with its device. To be called once, after [`Self::stop`].
     ///
     /// # Errors
-    /// What reading the iterator gives.
-    pub fn open(&mut self, at_ns: u64, mut each: impl FnMut(Event<'_>)) -> io::Result<()> {
-        let mut requests = Vec::new();
-        for request in self.in_flight.iter() {
-            requests.push(request.map_err(io::Error::other)?);
+    /// What reading the kernel's list of tasks gives.
+    pub fn open(&mut self, at_ns: u64, each: impl FnMut(Event<'_>)) -> io::Result<()> {
+        match &mut self.side {
+            Side::Btf(btf) => btf.open(at_ns, each),
+            Side::Raw(raw) => raw.open(at_ns, each),
         }
-        for (slot, (address, _)) in (0..self.asked.len()).zip(&requests) {
-            self.asked.set(slot, *address, 0).map_err(io::Error::other)?;
-        }
-        let bytes = self.iterate("open_tasks")?;
-        let mut in_flight = Vec::new();
-        for_each_event(&bytes, |event| match event {
-            Event::Io(io) => in_flight.push((io.head.mono_ns, io.head.who.tid)),
-            other => each(other),
-        });
-        for (_, bytes) in &requests {
-            let Some((Event::Io(mut io), _)) = decode(bytes) else { continue };
-            io.head.dur_ns = at_ns.saturating_sub(io.head.mono_ns);
-            if in_flight.contains(&(io.head.mono_ns, io.head.who.tid)) {
-                each(Event::Io(Io { open: true, ..io }));
-            } else {
-                // Its end was not seen, or it waits for its turn.
-                each(Event::Unmatched(io.head));
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs a task iterator once over all threads of the machine and returns what it wrote.
-    fn iterate(&mut self, name: &str) -> io::Result<Vec<u8>> {
-        let program: &mut Iter = self
-            .ebpf
-            .program_mut(name)
-            .ok_or(ErrorKind::NotFound)?
-            .try_into()
-            .map_err(|e: aya::programs::ProgramError| io::Error::other(e))?;
-        let id = program.attach().map_err(io::Error::other)?;
-        let link = program.take_link(id).map_err(io::Error::other)?;
-        let mut file = link.into_file().map_err(io::Error::other)?;
-        let mut bytes = Vec::with_capacity(ITERATOR_BUFFER_BYTES);
-        loop {
-            match file.read_to_end(&mut bytes) {
-                Ok(_) => return Ok(bytes),
-                // After a million threads without a word the kernel wants to be asked again.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-}
-
-/// More than one event, so that reading does not begin with a few bytes to see whether there are any.
-const ITERATOR_BUFFER_BYTES: usize = 64 * 1024;
-/// How often to try again where memory for watching a task is short.
-const ATTEMPTS: u32 = 100;
-/// What `stop_at` holds before.
-const NOT_STOPPED: u64 = u64::MAX;
-/// How far ahead the end of tracing is set.
-const AHEAD: Duration = Duration::from_millis(1);
-/// What `lost_since` holds while nothing is lost.
-const NOTHING_LOST: u64 = u64::MAX;
-
-fn for_each_event(mut bytes: &[u8], mut each: impl FnMut(Event<'_>)) {
-    while let Some((event, len)) = decode(bytes) {
-        each(event);
-        bytes = &bytes[len..];
     }
 }
 
 fn take<M>(ebpf: &mut Ebpf, name: &str, convert: impl FnOnce(Map) -> Result<M, MapError>) -> Result<M, StartError> {
     let refused = |e: &(dyn std::error::Error + 'static)| StartError::refused(format!("map {name}"), e);
-    let map = ebpf.take_map(name).ok_or_else(|| refused(&io::Error::from(ErrorKind::NotFound)))?;
+    let map = ebpf.take_map(name).ok_or_else(|| refused(&io::Error::from(io::ErrorKind::NotFound)))?;
     convert(map).map_err(|e| refused(&e))
-}
-
-fn load_iterator(kernel: &Kernel, ebpf: &mut Ebpf, name: &str) -> Result<(), StartError> {
-    let refused = |e: &(dyn std::error::Error + 'static)| StartError::refused(format!("iterator {name}"), e);
-    let program: &mut Iter = ebpf
-        .program_mut(name)
-        .ok_or_else(|| refused(&io::Error::from(ErrorKind::NotFound)))?
-        .try_into()
-        .map_err(|e: aya::programs::ProgramError| refused(&e))?;
-    program.load("task", kernel.btf()).map_err(|e| refused(&e))
 }

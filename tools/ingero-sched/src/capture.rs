@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use ingero_common::clock::mono_ns;
 use ingero_common::output::Output;
 use ingero_common::record::why;
@@ -12,7 +12,7 @@ use ingero_common::record::write::Probes;
 use ingero_common::signal::Stop;
 use ingero_common::stream::Stream;
 use ingero_common::text::Log;
-use ingero_ebpf::sched::event::{Event, Why, decode};
+use ingero_ebpf::sched::event::{Event, Why};
 use ingero_ebpf::sched::{Counters, Tracer};
 use serde::Serialize;
 
@@ -43,6 +43,8 @@ struct Filter<'a> {
 /// A running capture.
 struct Capture {
     tracer: Tracer,
+    /// How the kernel is traced, in the `start` record.
+    mode: &'static str,
     stream: Stream<Output>,
     processes: Processes,
     sampler: Option<Sampler>,
@@ -61,12 +63,19 @@ struct Capture {
 ///
 /// # Errors
 /// Failing to write (a broken pipe among them) or to read from the kernel. The probes are detached in any case.
-pub(crate) fn run(options: &Options, tracer: Tracer, output: Output, stop: &Stop) -> anyhow::Result<()> {
+pub(crate) fn run(
+    options: &Options,
+    tracer: Tracer,
+    mode: &'static str,
+    output: Output,
+    stop: &Stop,
+) -> anyhow::Result<()> {
     let log = ingero_common::cli::HasCommon::common(options).log(TOOL);
     let stream = Stream::new(output, STREAM, TOOL, env!("CARGO_PKG_VERSION"));
     let processes = Processes::new(options.finds_cuda().then_some(options.scan_interval));
     let mut capture = Capture {
         tracer,
+        mode,
         stream,
         processes,
         sampler: None,
@@ -99,9 +108,9 @@ impl Capture {
             io: !options.no_io,
         };
         let probes = Probes {
-            attached: self.tracer.attached().to_vec(),
-            missing: self.tracer.missing().to_vec(),
-            mode: "tp_btf",
+            attached: self.tracer.names().0.to_vec(),
+            missing: self.tracer.names().1.to_vec(),
+            mode: self.mode,
         };
         self.stream.start(filter, probes)?;
         for &pid in &options.pids {
@@ -204,12 +213,13 @@ impl Capture {
         let (stream, processes) = (&mut self.stream, &mut self.processes);
         let mut result = Ok(false);
         let mut cuda_began = false;
-        let count = self.tracer.ring().drain(BATCH, |bytes| {
+        let drained = self.tracer.drain(BATCH, |event| {
             if result.is_ok() {
-                result = handle(stream, processes, bytes);
+                result = handle(stream, processes, &event);
                 cuda_began |= matches!(result, Ok(true));
             }
         });
+        let count = drained.context("reading events")?;
         self.behind |= cuda_began;
         result.map(|_| count)
     }
@@ -244,11 +254,10 @@ impl Capture {
 }
 
 /// Writes what one event says. Whether a process has begun to use CUDA by it, of which more is to be watched.
-fn handle(stream: &mut Stream<Output>, processes: &mut Processes, bytes: &[u8]) -> anyhow::Result<bool> {
-    let (event, _) = decode(bytes).ok_or_else(|| anyhow!("the kernel side wrote an event of unknown form"))?;
-    processes.follow(&event);
-    record::write(stream, &event)?;
-    match event {
+fn handle(stream: &mut Stream<Output>, processes: &mut Processes, event: &Event<'_>) -> anyhow::Result<bool> {
+    processes.follow(event);
+    record::write(stream, event)?;
+    match *event {
         Event::Fork { head, child_pid, child_ns_pid, watched: true } => {
             let ts = stream.ts(head.mono_ns);
             stream.watch(child_watch(head, ts, child_pid, child_ns_pid))?;

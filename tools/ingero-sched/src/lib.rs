@@ -16,8 +16,7 @@ use ingero_common::discover::{ProcFs, is_gone};
 use ingero_common::exit::Exit;
 use ingero_common::output::Output;
 use ingero_common::signal::Stop;
-use ingero_ebpf::load::Kernel;
-use ingero_ebpf::sched::{Config, Pages, Tracer};
+use ingero_ebpf::sched::{Config, Pages, Source, Tracer};
 
 pub use options::Options;
 
@@ -32,7 +31,7 @@ const NICE: i32 = -10;
 /// # Errors
 /// What keeps tracing from starting, in one line; and failing to write.
 pub fn run(options: &Options) -> anyhow::Result<Exit> {
-    let kernel = Kernel::check()?;
+    let source = Source::find(options.probe_mode.into())?;
     check_pids(&options.pids)?;
     // Before anything is attached: a wrong path must cost nothing. A FIFO waits here for its reader, and Ctrl-C has its
     // usual effect so far.
@@ -53,8 +52,8 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
         cu_init: options.finds_cuda(),
         ring_bytes: options.ring_size,
     };
-    let tracer = Tracer::new(&kernel, config)?;
-    capture::run(options, tracer, output, &stop)?;
+    let tracer = Tracer::new(&source, config)?;
+    capture::run(options, tracer, source.name(), output, &stop)?;
     Ok(Exit::Ok)
 }
 

@@ -15,8 +15,11 @@ use ingero_ebpf::sched::Tracer;
 pub(crate) struct CudaLibraries(HashSet<FileId>);
 
 impl CudaLibraries {
-    /// Probes those of `libraries` that are new. One that cannot be is said once; its processes are found by the scans.
+    /// Probes those of `libraries` that are new, where the kernel side can. One that cannot be is said once; its processes are found by the scans.
     pub(crate) fn probe(&mut self, tracer: &mut Tracer, libraries: &[Library], log: &Log) {
+        if !tracer.has_cu_init() {
+            return;
+        }
         for library in libraries.iter().filter(|library| library.kind == LibraryKind::Cuda) {
             if self.0.contains(&library.id) {
                 continue;

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use ingero_common::cli::{self, Common, HasCommon};
+use ingero_ebpf::sched::ProbeMode;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,13 +20,13 @@ Each line with \"src\":\"sched\",\"op\":\"sched_switch\" is one time that a watc
 
 /// Traces what keeps threads off the CPU: scheduler, memory and system events, one JSON line for each.
 ///
-/// Watches the processes that use CUDA and all their descendants, now and later. Needs root, and Linux 5.15 or newer
-/// with BTF. Runs at a niceness of -10, to keep up when CPUs are scarce.
+/// Watches the processes that use CUDA and all their descendants, now and later. Needs root, and Linux 5.15 or newer,
+/// best with BTF. Runs at a niceness of -10, to keep up when CPUs are scarce.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ingero-sched", version, after_long_help = EXAMPLES)]
 pub struct Options {
     /// Watch these processes and their descendants, instead of those that use CUDA
-    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = cli::pid, conflicts_with = "all")]
+    #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', allow_hyphen_values = true, value_parser = cli::pid, conflicts_with = "all")]
     pub pids: Vec<u32>,
 
     /// Watch those that use CUDA too, beside --pid
@@ -65,6 +66,10 @@ pub struct Options {
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = cli::duration)]
     pub scan_interval: Duration,
 
+    /// How to trace; auto takes raw, which knows less, where the kernel has no type information (BTF)
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    pub probe_mode: Mode,
+
     /// Size of the buffer between kernel and tool (64k, 16m); rounded up to a power of two
     #[arg(long, value_name = "SIZE", default_value = "16m", value_parser = ring_bytes)]
     pub ring_size: u32,
@@ -78,6 +83,26 @@ impl Options {
     /// Whether to look for processes that use CUDA.
     pub fn finds_cuda(&self) -> bool {
         !self.all && (self.pids.is_empty() || self.cuda)
+    }
+}
+
+/// Values of `--probe-mode`, named as in `start` records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "described where they are translated to")]
+pub enum Mode {
+    Auto,
+    #[value(name = "tp_btf")]
+    TpBtf,
+    Raw,
+}
+
+impl From<Mode> for ProbeMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Auto => Self::Auto,
+            Mode::TpBtf => Self::Btf,
+            Mode::Raw => Self::Raw,
+        }
     }
 }
 

@@ -32,11 +32,11 @@ pub(crate) fn write<W: Write>(stream: &mut Stream<W>, event: &Event<'_>) -> io::
         }
         Event::ThreadExit { head, code } => {
             let ts = stream.ts(head.mono_ns);
-            stream.event(&Task { code: Some(exit_status(code)), ..task("thread_exit", &head, ts) })
+            stream.event(&Task { code: code.map(exit_status), ..task("thread_exit", &head, ts) })
         }
         Event::ProcessExit { head, code } => {
             let ts = stream.ts(head.mono_ns);
-            stream.event(&Task { code: Some(exit_status(code)), ..task("sched_process_exit", &head, ts) })
+            stream.event(&Task { code: code.map(exit_status), ..task("sched_process_exit", &head, ts) })
         }
         Event::Pages { head, count, bytes } => {
             let record = amount(stream, src::MEM, "mm_page_alloc", &head);
@@ -239,7 +239,7 @@ mod tests {
         assert!(fork.get("dur_ns").is_none());
         let exec = written(Event::Exec { head: head(), exe: b"/bin/true\0junk" });
         assert_eq!(exec["exe"], "/bin/true");
-        let exit = written(Event::ThreadExit { head: head(), code: 0x300 });
+        let exit = written(Event::ThreadExit { head: head(), code: Some(0x300) });
         assert_eq!((&exit["op"], &exit["tid"], &exit["code"]), (&"thread_exit".into(), &8.into(), &3.into()));
     }
 

@@ -6,6 +6,7 @@
 mod cuda;
 mod groups;
 mod lives;
+mod raw;
 mod resources;
 mod stream;
 mod switches;
@@ -21,7 +22,8 @@ use workload::Workload;
 
 /// The tool under test.
 fn tool() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_ingero-sched"))
+    let tool = Command::new(env!("CARGO_BIN_EXE_ingero-sched"));
+    if raw::is_on() { raw::without_type_information(tool) } else { tool }
 }
 
 /// The tool at work on one process.

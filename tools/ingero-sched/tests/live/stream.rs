@@ -8,7 +8,7 @@ use ingero_tests::{in_mounts, without_root};
 use super::*;
 
 #[test]
-fn what_a_full_ring_loses_is_counted() {
+pub(crate) fn what_a_full_ring_loses_is_counted() {
     let _machine = Machine::take();
     let mut workload = Workload::start(&["ping-pong", "60011"]);
     let pid = workload.pid();
@@ -43,7 +43,7 @@ fn has_many_bpf_links(pid: u32) -> bool {
 }
 
 #[test]
-fn nothing_is_lost_with_the_default_ring_and_a_reader() {
+pub(crate) fn nothing_is_lost_with_the_default_ring_and_a_reader() {
     let _machine = Machine::take();
     let mut workload = Workload::start(&["ping-pong", "20011"]);
     let pid = workload.pid();
@@ -57,7 +57,7 @@ fn nothing_is_lost_with_the_default_ring_and_a_reader() {
 }
 
 #[test]
-fn a_lone_event_needs_no_other_to_be_seen() {
+pub(crate) fn a_lone_event_needs_no_other_to_be_seen() {
     let _machine = Machine::take();
     let mut workload = Workload::start(&["spin", "1"]);
     let mut sched = sched_on(workload.pid(), &["--no-sys", "--no-mem"]);
@@ -70,7 +70,7 @@ fn a_lone_event_needs_no_other_to_be_seen() {
 }
 
 #[test]
-fn a_reader_that_has_enough_ends_it_quietly() {
+pub(crate) fn a_reader_that_has_enough_ends_it_quietly() {
     let _machine = Machine::take();
     let mut sched = tool().arg("--all").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
@@ -83,7 +83,7 @@ fn a_reader_that_has_enough_ends_it_quietly() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_noticed_without_anything_to_write() {
+pub(crate) fn a_reader_that_goes_away_is_noticed_without_anything_to_write() {
     let _machine = Machine::take();
     let workload = Workload::start(&["spin", "1"]);
     let pid = workload.pid().to_string();
@@ -100,7 +100,7 @@ fn a_reader_that_goes_away_is_noticed_without_anything_to_write() {
 }
 
 #[test]
-fn a_full_disk_and_a_pipe_without_a_reader() {
+pub(crate) fn a_full_disk_and_a_pipe_without_a_reader() {
     let _machine = Machine::take();
     Output::of(tool().args(["--all", "-o", "/dev/full", "-d", "200ms"]))
         .exits(2)
@@ -119,14 +119,14 @@ fn a_full_disk_and_a_pipe_without_a_reader() {
 }
 
 #[test]
-fn what_cannot_start_says_why_in_one_line() {
+pub(crate) fn what_cannot_start_says_why_in_one_line() {
     let _machine = Machine::take();
     Output::of(&mut without_root(&reachable_tool())).exits(2).says_in_one_line(&["ingero-sched: not root", "sudo"]);
     // PIDs end below 2^22.
     Output::of(tool().args(["--pid", "4194305"])).exits(2).says_in_one_line(&["4194305", "no process"]);
     Output::of(tool().args(["-o", "/nonexistent/x", "-d", "1s"]))
         .exits(2)
-        .says_in_one_line(&["/nonexistent/x", "directory first"]);
+        .says_in_one_line(&["/nonexistent/x", "make the directory"]);
     for (option, bad) in [("--pid", "-1"), ("-d", "-5s")] {
         Output::of(tool().args([option, bad])).exits(2).shows("the value", |o| o.stderr.contains(&format!("'{bad}'")));
     }

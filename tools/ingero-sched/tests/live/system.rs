@@ -4,7 +4,7 @@ use super::groups::Group;
 use super::*;
 
 #[test]
-fn touched_memory_is_page_allocations() {
+pub(crate) fn touched_memory_is_page_allocations() {
     let _machine = Machine::take();
     for raw in [false, true] {
         let (workload, records) = watched(&["pages", "5003"], if raw { &["--raw"] } else { &[] });
@@ -25,7 +25,7 @@ fn touched_memory_is_page_allocations() {
 }
 
 #[test]
-fn samples_come_each_second_and_once_at_stop() {
+pub(crate) fn samples_come_each_second_and_once_at_stop() {
     let _machine = Machine::take();
     let workload = Workload::start(&["spin", "1"]);
     let sched = sched_on(workload.pid(), &["-d", "2500ms"]);
@@ -55,7 +55,7 @@ fn samples_come_each_second_and_once_at_stop() {
 }
 
 #[test]
-fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
+pub(crate) fn a_quota_shows_in_the_samples_and_as_a_free_cpu() {
     let _machine = Machine::take();
     let group = Group::of_cpu(5);
     let mut workload = Workload::start(&["spin", "200"]);
