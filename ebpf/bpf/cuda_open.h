@@ -28,7 +28,12 @@
 /* How long a call has to be open to be told of. */
 volatile const __u64 stuck_ns = 10000000000;
 
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} __attribute__((preserve_access_index));
+
 struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
@@ -92,7 +97,10 @@ static __always_inline bool has_left(struct task_struct *task, __u64 frame_sp)
 	return bpf_probe_read_kernel(&sp, sizeof(sp), &regs->sp) == 0 && sp > frame_sp;
 }
 
-/* Run now and then: tells of threads whose outermost call has been open for long. */
+/*
+ * Run now and then: tells of threads whose outermost call has been open for long. The records go to the file that is read,
+ * for the ring may be full just then.
+ */
 SEC("iter/task")
 int cuda_stuck_calls(struct bpf_iter__task *ctx)
 {
@@ -122,14 +130,10 @@ int cuda_stuck_calls(struct bpf_iter__task *ctx)
 	copy.call.out = 0;
 	copy.call.ns_pid = ns_pid_of(task);
 	BPF_CORE_READ_INTO(&copy.call.comm, task, comm);
-	__u32 words = copy.call.words + copy.call.in_words;
-	if (words > MAX_WORDS + MAX_IN_WORDS)
-		return 0;
-	__u64 bytes = sizeof(copy.call) + words * 8;
 	if (read_in_order(&calls->changes) != changes || *(volatile __u32 *)&calls->depth == 0)
 		return 0;
-	/* Where there is no room, the next look tells. */
-	if (bpf_ringbuf_output(&events, &copy.call, bytes, BPF_RB_FORCE_WAKEUP))
+	/* Where the buffer is full, the kernel calls us again for the same task. */
+	if (bpf_seq_write(ctx->meta->seq, &copy.call, sizeof(copy.call) + sizeof(copy.tail)))
 		return 0;
 	add_one(counters_here(), seen);
 	calls->told_ns = start_ns;

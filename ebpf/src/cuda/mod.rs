@@ -11,6 +11,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeLink, UProbeScope};
 use aya::programs::{BtfTracePoint, Iter, UProbe};
 
+use self::record::{Call, Record};
 use crate::attach::{AttachError, Attacher, Attachment, Ends, Mode, Point, ProgramNames};
 use crate::load::{Kernel, StartError};
 use crate::ring::{Ring, wakeup_bytes};
@@ -316,29 +317,36 @@ impl Tracer {
     /// # Errors
     /// The kernel's.
     pub fn record_open_calls(&mut self) -> io::Result<()> {
-        self.look_at_threads(OPEN_CALLS)
+        // They are in the ring; the program prints nothing.
+        self.look_at_threads(OPEN_CALLS)?;
+        Ok(())
     }
 
-    /// Puts a record for each thread whose outermost call has been open for [`Config::stuck_ns`] into the ring, once for each
-    /// such call. Its own record follows when it returns.
+    /// Tells of each thread whose outermost call has been open for [`Config::stuck_ns`], once for each such call. The call's
+    /// own record follows when it returns.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn record_stuck_calls(&mut self) -> io::Result<()> {
-        self.look_at_threads(STUCK_CALLS)
+    pub fn stuck_calls(&mut self, mut each: impl FnMut(&Call<'_>)) -> io::Result<()> {
+        for bytes in self.look_at_threads(STUCK_CALLS)?.chunks(record::LONGEST_CALL_BYTES) {
+            if let Some(Record::Call(call)) = record::parse(bytes) {
+                each(&call);
+            }
+        }
+        Ok(())
     }
 
-    /// Runs an iterator over all threads of the machine.
-    fn look_at_threads(&mut self, program: &str) -> io::Result<()> {
+    /// Runs an iterator over all threads of the machine and returns what it prints.
+    fn look_at_threads(&mut self, program: &str) -> io::Result<Vec<u8>> {
         let program: &mut Iter =
             self.ebpf.program_mut(program).ok_or(io::ErrorKind::NotFound)?.try_into().map_err(io::Error::other)?;
         let id = program.attach().map_err(io::Error::other)?;
         let link = program.take_link(id).map_err(io::Error::other)?;
-        // Reading runs the program for each thread. It prints nothing, so there is nothing to keep.
+        // Reading runs the program for each thread.
         let mut file = link.into_file().map_err(io::Error::other)?;
-        let mut nothing = Vec::new();
-        file.read_to_end(&mut nothing)?;
-        Ok(())
+        let mut printed = Vec::new();
+        file.read_to_end(&mut printed)?;
+        Ok(printed)
     }
 }
 

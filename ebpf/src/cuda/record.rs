@@ -10,6 +10,8 @@ pub const MAX_IN_WORDS: usize = 16;
 
 /// The size of `struct call_record` without what follows it.
 const CALL_BYTES: usize = 72;
+/// A call with all the words that there may be, bytes.
+pub(super) const LONGEST_CALL_BYTES: usize = CALL_BYTES + 8 * (MAX_WORDS + MAX_IN_WORDS);
 const CALL_OUT: u8 = 1;
 const CALL_OPEN: u8 = 2;
 const CALL_STUCK: u8 = 4;

@@ -16,7 +16,7 @@ use ingero_common::record::write::{self, Text};
 use ingero_common::signal::Stop;
 use ingero_common::stream::Stream;
 use ingero_common::text::{Log, Nanos, Printable};
-use ingero_ebpf::cuda::record::{Call, End, Record, parse};
+use ingero_ebpf::cuda::record::{Record, parse};
 use ingero_ebpf::cuda::{Config, Tracer};
 use ingero_ebpf::load::Kernel;
 use ingero_ebpf::ring::MAX_WAIT;
@@ -25,13 +25,13 @@ use serde::Serialize;
 use crate::TOOL;
 use crate::losses::Losses;
 use crate::options::Options;
-use crate::probes::{Probes, SymbolInfo};
+use crate::probes::Probes;
 use crate::processes::Processes;
 use crate::render::write_call;
 use crate::seccomp::Spared;
 
 /// Records taken from the ring before signals and timers are looked at again.
-const BATCH: usize = 8192;
+const BATCH: usize = 1024;
 /// A program that was just executed has its libraries mapped after about this time.
 const AFTER_EXEC: Duration = Duration::from_millis(20);
 /// Where the processes are known, looking is cheap and can be done this often.
@@ -249,7 +249,7 @@ impl<'o> Trace<'o> {
             }
             if now >= next_look {
                 next_look = now + look_interval;
-                self.tracer.record_stuck_calls().context("cannot look for calls that hang")?;
+                self.tell_of_stuck_calls()?;
             }
             if count < BATCH {
                 // Nothing is pending: whoever reads gets what there is, and we sleep.
@@ -264,9 +264,25 @@ impl<'o> Trace<'o> {
         }
     }
 
+    /// Writes, and says to people, which calls have come to hang since the last look.
+    fn tell_of_stuck_calls(&mut self) -> anyhow::Result<()> {
+        let Self { log, tracer, probes, stream, .. } = self;
+        let mut result = Ok(());
+        let looked = tracer.stuck_calls(|call| {
+            let (Some(info), Ok(())) = (probes.symbol(call.symbol), &result) else { return };
+            let comm = call.comm.split(|byte| *byte == 0).next().unwrap_or_default();
+            let (name, comm, pid, tid) = (info.op.name, Printable(comm), call.pid, call.tid);
+            let open = Nanos(call.end_ns.saturating_sub(call.start_ns));
+            log.note(format!("{name} of thread {tid} ({comm}) of process {pid} has not returned for {open}"));
+            result = write_call(stream, call, info);
+        });
+        looked.context("cannot look for calls that hang")?;
+        Ok(result?)
+    }
+
     /// Writes what is in the ring, up to [`BATCH`] records; returns how many it was.
     fn drain(&mut self) -> anyhow::Result<usize> {
-        let Self { log, tracer, probes, processes, stream, early_scan, last_pid, waiting, .. } = self;
+        let Self { tracer, probes, processes, stream, early_scan, last_pid, waiting, .. } = self;
         let mut result = Ok(());
         let count = tracer.ring().drain(BATCH, |bytes| match parse(bytes) {
             Some(Record::Call(call)) => {
@@ -278,9 +294,6 @@ impl<'o> Trace<'o> {
                     }
                 }
                 if let (Some(info), Ok(())) = (probes.symbol(call.symbol), &result) {
-                    if call.end == End::Stuck {
-                        tell_of_stuck(log, &call, info);
-                    }
                     result = write_call(stream, &call, info);
                 }
             }
@@ -338,16 +351,6 @@ impl<'o> Trace<'o> {
         self.log.note(format!("{written} calls of {processes} process{plural} written, {lost} lost"));
         Ok(())
     }
-}
-
-fn tell_of_stuck(log: &Log, call: &Call<'_>, info: &SymbolInfo) {
-    let comm = call.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-    let (open, pid, tid) = (Nanos(call.end_ns.saturating_sub(call.start_ns)), call.pid, call.tid);
-    log.note(format!(
-        "{} of thread {tid} ({}) of process {pid} has not returned for {open}",
-        info.op.name,
-        Printable(comm)
-    ));
 }
 
 fn join(pids: &[u32]) -> String {
