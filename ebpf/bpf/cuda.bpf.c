@@ -90,7 +90,7 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, enum ending
 	struct symbol_spec *spec = bpf_map_lookup_elem(&symbols, &symbol);
 	if (!spec)
 		return false;
-	struct frame *frame = &calls->frames[depth & (MAX_DEPTH - 1)];
+	struct frame *frame = frame_at(calls, depth);
 	step(calls);
 	frame->sp = entry_sp(ctx);
 	frame->call.symbol = symbol;

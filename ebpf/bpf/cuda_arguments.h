@@ -30,6 +30,8 @@ static __always_inline void keep_arguments(struct frame *frame, const struct sym
 		    bpf_probe_read_user(&frame->tail[REGISTER_WORDS], bytes, stack_arguments(ctx)))
 			words = REGISTER_WORDS;
 	}
+	/* Known to the compiler from `bytes`, and not to the verifier of Linux 6.1: see `frame_at`. */
+	barrier_var(words);
 	if (words > MAX_WORDS)
 		words = MAX_WORDS;
 	frame->call.words = words;

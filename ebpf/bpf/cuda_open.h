@@ -46,7 +46,7 @@ static __always_inline void submit_open(struct thread_calls *calls, struct task_
 	for (__u32 i = 0; i < MAX_DEPTH; i++) {
 		if (i >= calls->depth)
 			break;
-		struct frame *frame = &calls->frames[i];
+		struct frame *frame = frame_at(calls, i);
 		frame->call.end_ns = now > frame->call.start_ns ? now : frame->call.start_ns;
 		frame->call.ret = 0;
 		frame->call.out = 0;

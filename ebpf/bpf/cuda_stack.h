@@ -49,6 +49,16 @@ static __always_inline bool jumped_from(const struct pt_regs *ctx, struct task_s
 }
 
 /*
+ * A thread's frame `index`, which is below MAX_DEPTH. That has been seen to already, so the compiler would leave the mask
+ * out; but the verifier of Linux 6.1 loses sight of such a bound where it was tested on a copy in another register.
+ */
+static __always_inline struct frame *frame_at(struct thread_calls *calls, __u32 index)
+{
+	barrier_var(index);
+	return &calls->frames[index & (MAX_DEPTH - 1)];
+}
+
+/*
  * Drops frames that a longjmp or an exception has left: those at or below the stack pointer of a new call. What is left
  * open encloses the new call.
  */
@@ -62,7 +72,7 @@ static __always_inline void drop_left_frames(struct thread_calls *calls, const s
 
 		if (depth == 0 || depth > MAX_DEPTH)
 			break;
-		struct frame *top = &calls->frames[(depth - 1) & (MAX_DEPTH - 1)];
+		struct frame *top = frame_at(calls, depth - 1);
 		if (top->sp > sp || (top->sp == sp && jumped_from(ctx, task)))
 			return;
 		count_lost(unmatched, top->call.start_ns);
@@ -95,7 +105,7 @@ static __always_inline struct frame *pop(struct thread_calls *calls, __u64 sp)
 
 		if (depth == 0 || depth > MAX_DEPTH)
 			break;
-		struct frame *top = &calls->frames[(depth - 1) & (MAX_DEPTH - 1)];
+		struct frame *top = frame_at(calls, depth - 1);
 		if (top->sp > sp) {
 			/* Inside an open call, and without a frame: it was declined at its entry. */
 			if (!nested)

@@ -1,6 +1,6 @@
 //! Live probes, as root, on a small library compiled here: every tier sees every call, once, with the right name.
 //!
-//! Without root these tests say so and pass: they have nothing to look at.
+//! Without root these tests say so and pass: they have nothing to look at. So do those of a tier that the kernel is too old for.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test says no by failing")]
 
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ use ingero_ebpf::attach::{Attachment, Ends, Mode, Point};
 use ingero_ebpf::cuda::record::{End, Record, parse};
 use ingero_ebpf::cuda::{Config, Counters, Input, Output, SymbolSpec, Tracer};
 use ingero_ebpf::load::Kernel;
+use ingero_tests::{compiled, has_tier};
 
 /// Names in the order of their symbol indices.
 const NAMES: [&str; 27] = [
@@ -56,30 +57,29 @@ fn root() -> bool {
     root
 }
 
-/// The library and the program, compiled once.
+/// The library and the program.
 fn target() -> &'static (PathBuf, PathBuf) {
     static TARGET: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     TARGET.get_or_init(|| {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/target");
-        let (library, program) = (dir.join("libtarget.so"), dir.join("target"));
         // -O1 keeps frame pointers away and -fno-omit-frame-pointer brings `push %rbp` back, as in the CUDA libraries.
-        let flags = ["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-fcf-protection=none", "-Wall"];
-        let flags = flags.iter().filter(|flag| cfg!(target_arch = "x86_64") || !flag.starts_with("-fcf"));
-        run(Command::new("gcc")
-            .args(flags.clone())
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(source.join("lib.c")));
-        run(Command::new("gcc")
-            .args(flags)
-            .arg("-o")
-            .arg(&program)
-            .arg(source.join("main.c"))
-            .arg(&library)
-            .arg("-pthread"));
+        let mut flags = vec!["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"];
+        if cfg!(target_arch = "x86_64") {
+            flags.push("-fcf-protection=none");
+        }
+        let shared = flags.iter().chain(&["-shared", "-fPIC"]);
+        let library = compiled(&source, &["lib.c"], dir.join("libtarget.so"), shared);
+        let linked = flags.iter().copied().chain(["-pthread", library.to_str().unwrap()]);
+        let program = compiled(&source, &["main.c"], dir.join("target"), linked);
         (library, program)
     })
+}
+
+/// For the kernel matrix, which needs it before it runs the other tests.
+#[test]
+fn the_target_compiles() {
+    assert!(target().0.is_file() && target().1.is_file());
 }
 
 fn run(command: &mut Command) {
@@ -87,17 +87,14 @@ fn run(command: &mut Command) {
     assert!(status.success(), "{command:?}: {status}");
 }
 
-/// Runs the test again in a mount namespace of its own with tracefs mounted. True in that inner run.
+/// True where tracefs is mounted. If not, runs the test again where it is, in a mount namespace of its own.
 fn with_tracefs(test: &str) -> bool {
-    if std::env::var_os("INGERO_TEST_TRACEFS").is_some() {
-        return true;
+    let mounted = Path::new("/sys/kernel/tracing/uprobe_events").exists();
+    if !mounted {
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        run(&mut ingero_tests::with_tracefs(again.args(["--exact", test, "--nocapture"])));
     }
-    run(Command::new("unshare")
-        .args(["-m", "sh", "-ec", "mount -t tracefs nodev /sys/kernel/tracing; exec \"$0\" \"$@\""])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env("INGERO_TEST_TRACEFS", "1"));
-    false
+    mounted
 }
 
 /// The target program, waiting to be told to go.
@@ -284,21 +281,21 @@ fn every_call_is_seen(mode: Mode) {
 
 #[test]
 fn session_sees_every_call() {
-    if root() {
+    if root() && has_tier("session") {
         every_call_is_seen(Mode::Session);
     }
 }
 
 #[test]
 fn multi_sees_every_call() {
-    if root() {
+    if root() && has_tier("multi") {
         every_call_is_seen(Mode::Multi);
     }
 }
 
 #[test]
 fn tracefs_sees_every_call() {
-    if root() && with_tracefs("tracefs_sees_every_call") {
+    if root() && has_tier("tracefs") && with_tracefs("tracefs_sees_every_call") {
         every_call_is_seen(Mode::Tracefs);
         let left = std::fs::read_to_string("/sys/kernel/tracing/uprobe_events").unwrap();
         assert!(!left.contains(&format!("ingero_{}_", std::process::id())), "left behind: {left}");
@@ -307,7 +304,7 @@ fn tracefs_sees_every_call() {
 
 #[test]
 fn perf_sees_every_call() {
-    if root() {
+    if root() && has_tier("perf") {
         every_call_is_seen(Mode::Perf);
     }
 }
@@ -330,21 +327,21 @@ fn arguments_are_kept(mode: Mode) {
 
 #[test]
 fn session_keeps_arguments() {
-    if root() {
+    if root() && has_tier("session") {
         arguments_are_kept(Mode::Session);
     }
 }
 
 #[test]
 fn multi_keeps_arguments() {
-    if root() {
+    if root() && has_tier("multi") {
         arguments_are_kept(Mode::Multi);
     }
 }
 
 #[test]
 fn tracefs_keeps_arguments() {
-    if root() && with_tracefs("tracefs_keeps_arguments") {
+    if root() && has_tier("tracefs") && with_tracefs("tracefs_keeps_arguments") {
         arguments_are_kept(Mode::Tracefs);
     }
 }
@@ -367,15 +364,22 @@ fn nested_calls(mode: Mode) {
 
 #[test]
 fn session_nested_calls() {
-    if root() {
+    if root() && has_tier("session") {
         nested_calls(Mode::Session);
     }
 }
 
 #[test]
 fn multi_nested_calls() {
-    if root() {
+    if root() && has_tier("multi") {
         nested_calls(Mode::Multi);
+    }
+}
+
+#[test]
+fn tracefs_nested_calls() {
+    if root() && has_tier("tracefs") && with_tracefs("tracefs_nested_calls") {
+        nested_calls(Mode::Tracefs);
     }
 }
 
@@ -395,15 +399,22 @@ fn too_deep_calls(mode: Mode) {
 
 #[test]
 fn session_too_deep_calls() {
-    if root() {
+    if root() && has_tier("session") {
         too_deep_calls(Mode::Session);
     }
 }
 
 #[test]
 fn multi_too_deep_calls() {
-    if root() {
+    if root() && has_tier("multi") {
         too_deep_calls(Mode::Multi);
+    }
+}
+
+#[test]
+fn tracefs_too_deep_calls() {
+    if root() && has_tier("tracefs") && with_tracefs("tracefs_too_deep_calls") {
+        too_deep_calls(Mode::Tracefs);
     }
 }
 
@@ -431,15 +442,22 @@ fn odd_ends(mode: Mode) {
 
 #[test]
 fn session_odd_ends() {
-    if root() {
+    if root() && has_tier("session") {
         odd_ends(Mode::Session);
     }
 }
 
 #[test]
 fn multi_odd_ends() {
-    if root() {
+    if root() && has_tier("multi") {
         odd_ends(Mode::Multi);
+    }
+}
+
+#[test]
+fn tracefs_odd_ends() {
+    if root() && has_tier("tracefs") && with_tracefs("tracefs_odd_ends") {
+        odd_ends(Mode::Tracefs);
     }
 }
 
@@ -466,28 +484,28 @@ fn entries_only(mode: Mode) {
 
 #[test]
 fn session_entries_only() {
-    if root() {
+    if root() && has_tier("session") {
         entries_only(Mode::Session);
     }
 }
 
 #[test]
 fn multi_entries_only() {
-    if root() {
+    if root() && has_tier("multi") {
         entries_only(Mode::Multi);
     }
 }
 
 #[test]
 fn tracefs_entries_only() {
-    if root() && with_tracefs("tracefs_entries_only") {
+    if root() && has_tier("tracefs") && with_tracefs("tracefs_entries_only") {
         entries_only(Mode::Tracefs);
     }
 }
 
 #[test]
 fn perf_entries_only() {
-    if root() {
+    if root() && has_tier("perf") {
         entries_only(Mode::Perf);
     }
 }

@@ -59,7 +59,8 @@ class Tracer:
     def __init__(self, target, mode="auto", *more):
         self.records = tempfile.NamedTemporaryFile()
         # tracefs for the tier that needs it, in a mount namespace of its own.
-        mounted = ["unshare", "--mount", "sh", "-c", "mount -t tracefs none /sys/kernel/tracing && exec \"$@\"", "sh"]
+        mount = "[ -e /sys/kernel/tracing/uprobe_events ] || mount -t tracefs none /sys/kernel/tracing; exec \"$@\""
+        mounted = ["unshare", "--mount", "sh", "-c", mount, "sh"]
         command = mounted + [os.path.join(BIN, "ingero-cuda"), "--quiet", "--pid", str(target.pid), "--probe-mode", mode, *more]
         self.began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=self.records)

@@ -31,6 +31,27 @@ impl Machine {
     }
 }
 
+/// The attach tiers, best first, and the first kernel that has each.
+pub const TIERS: [(&str, (u32, u32)); 4] =
+    [("session", (6, 13)), ("multi", (6, 6)), ("tracefs", (5, 15)), ("perf", (5, 15))];
+
+/// The tiers that the running kernel must have by its version, best first.
+pub fn tiers() -> Vec<&'static str> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap());
+    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
+    TIERS.iter().filter(|(_, since)| version >= *since).map(|(name, _)| *name).collect()
+}
+
+/// Whether the running kernel has a tier. If not, says that the test is skipped, as the kernel matrix counts it.
+pub fn has_tier(name: &str) -> bool {
+    let has = tiers().contains(&name);
+    if !has {
+        println!("skipped: this kernel has no {name} probes");
+    }
+    has
+}
+
 /// The same command as nobody, who may do nothing.
 pub fn without_root(command: &Command) -> Command {
     let mut wrapped = Command::new("setpriv");
@@ -45,6 +66,11 @@ pub fn in_mounts(prepare: &str, command: &Command) -> Command {
     wrapped.args(["--mount", "--", "sh", "-c", &format!("{prepare} && exec \"$@\""), "sh"]);
     append(&mut wrapped, command);
     wrapped
+}
+
+/// The same command with tracefs where a tracer looks for it: mounted for it alone where it is not mounted already.
+pub fn with_tracefs(command: &Command) -> Command {
+    in_mounts("{ [ -e /sys/kernel/tracing/uprobe_events ] || mount -t tracefs none /sys/kernel/tracing; }", command)
 }
 
 fn append(to: &mut Command, command: &Command) {

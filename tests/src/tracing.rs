@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 
-use crate::{Background, Output, Records, in_mounts, tool};
+use crate::{Background, Output, Records, tool, with_tracefs};
 
 /// `ingero-cuda` on one process.
 pub fn cuda(pid: u32) -> Command {
@@ -22,9 +22,9 @@ pub fn sched(pid: u32) -> Command {
     command
 }
 
-/// The same tracer on one attach tier, with tracefs mounted where it looks for it and nobody else's concern.
+/// The same tracer on one attach tier.
 pub fn in_tier(mode: &str, tracer: &mut Command) -> Command {
-    in_mounts("mount -t tracefs none /sys/kernel/tracing", tracer.args(["--probe-mode", mode]))
+    with_tracefs(tracer.args(["--probe-mode", mode]))
 }
 
 /// Whether a record says that a tracer (`cuda` or `sched`) watches this process from now on.

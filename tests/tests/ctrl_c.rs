@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ingero_tests::bpf::{Held, trace_events_of};
 use ingero_tests::pty::Terminal;
-use ingero_tests::{Background, Machine, Workload, bin_dir, cuda, in_mounts, plan, watching};
+use ingero_tests::{Background, Machine, Workload, bin_dir, cuda, has_tier, plan, watching, with_tracefs};
 use ingero_workload::plan::{Loader, Plan};
 use rustix::process::Signal;
 
@@ -66,12 +66,15 @@ fn attached(pid: u32) -> Held {
 
 /// How long a tracer takes from Ctrl-C to its end: the shortest of three, as a busy machine only adds to it.
 fn detaching(mode: &str) -> Duration {
+    if !has_tier(mode) {
+        return Duration::ZERO;
+    }
     let _machine = Machine::take();
     let one = || {
         let workload = Workload::at_its_gate(&plan(&["cudaMalloc*10"]));
         let mut command = cuda(workload.pid());
         command.args(["--probe-mode", mode]);
-        let mut tracer = Background::start(&mut in_mounts("mount -t tracefs none /sys/kernel/tracing", &command));
+        let mut tracer = Background::start(&mut with_tracefs(&command));
         tracer.wait_for("the watch record", |r| watching(r, "cuda", workload.pid()));
         let (pid, held) = (tracer.pid(), Held::by(tracer.pid()));
         let asked = Instant::now();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use ingero_tests::{Background, Machine, Records, Workload, cuda, in_tier, plan, tool, watching};
+use ingero_tests::{Background, Machine, Records, Workload, cuda, has_tier, in_tier, plan, tiers, tool, watching};
 use ingero_workload::plan::{Plan, Seccomp};
 use ingero_workload::stub_dir;
 
@@ -59,7 +59,7 @@ fn said_of_returns(records: &Records, pid: u32) -> Vec<bool> {
 #[test]
 fn entries_alone_in_each_tier() {
     let _machine = Machine::take();
-    for mode in ["session", "multi", "tracefs"] {
+    for mode in tiers().into_iter().filter(|mode| *mode != "perf") {
         let workload = Workload::at_its_gate(&plan(&["cudaMalloc*50,flat", "cudaMemcpyAsync*50,bytes=4k,dir=h2d"]));
         let pid = workload.pid();
         let mut tracer = Background::start(&mut in_tier(mode, cuda(pid).arg("--entry-only")));
@@ -79,6 +79,9 @@ fn entries_alone_in_each_tier() {
 
 #[test]
 fn a_session_spares_the_sandboxed_process_alone() {
+    if !has_tier("session") {
+        return;
+    }
     let _machine = Machine::take();
     let steps = plan(&["cudaMalloc*20,flat"]);
     let sandboxed = Workload::at_its_gate(&Plan { seccomp: Seccomp::Early, ..steps.clone() });
@@ -114,12 +117,9 @@ fn other_tiers_spare_the_files_of_the_sandboxed_process() {
     let other_file = Workload::at_its_gate(&Plan { library, ..steps });
     let pids = [sandboxed.pid(), same_file.pid(), other_file.pid()];
     let mut command = cuda(pids[0]);
-    command.arg("--pid").arg(format!("{},{}", pids[1], pids[2])).args([
-        "--entry-only=seccomp",
-        "--probe-mode",
-        "multi",
-    ]);
-    let mut tracer = Background::start(&mut command);
+    command.arg("--pid").arg(format!("{},{}", pids[1], pids[2])).arg("--entry-only=seccomp");
+    let mode = tiers().into_iter().find(|mode| *mode != "session").unwrap();
+    let mut tracer = Background::start(&mut in_tier(mode, &mut command));
     for pid in pids {
         tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
     }
@@ -137,12 +137,12 @@ fn other_tiers_spare_the_files_of_the_sandboxed_process() {
 #[test]
 fn a_process_that_is_sandboxed_while_it_is_traced() {
     let _machine = Machine::take();
-    for mode in ["session", "multi"] {
+    for mode in tiers().into_iter().filter(|mode| *mode != "perf") {
         // The sandbox comes behind the gate, then the calls.
         let steps = plan(&["host,sleep=1s", "cudaMalloc*20,flat"]);
         let workload = Workload::at_its_gate(&Plan { seccomp: Seccomp::Late, ..steps });
         let pid = workload.pid();
-        let mut tracer = Background::start(cuda(pid).args(["--entry-only=seccomp", "--probe-mode", mode]));
+        let mut tracer = Background::start(&mut in_tier(mode, cuda(pid).arg("--entry-only=seccomp")));
         tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
         workload.run();
         let out = tracer.interrupt().exits(0);

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-use tempfile::TempDir;
-
 /// A running workload. Dropped, it is killed.
 #[derive(Debug)]
 pub(crate) struct Workload {
@@ -88,24 +86,25 @@ impl Drop for Workload {
 
 /// The compiled workload.
 pub(crate) fn executable() -> &'static Path {
-    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let sources = ["workload.c", "resources.c", "cuda.c"];
-    &BUILT.get_or_init(|| compile("workload", &["-pthread"], &sources, &["-ldl"])).1
+    BUILT.get_or_init(|| compile("workload", &sources, &["-pthread", "-ldl"]))
 }
 
 /// A libcuda with a `cuInit` that begins as few functions do: `libcuda_nop5.c`.
 pub(crate) fn odd_libcuda() -> &'static Path {
-    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    &BUILT.get_or_init(|| compile("libcuda.so.1", &["-shared", "-fPIC"], &["libcuda_nop5.c"], &[])).1
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| compile("libcuda.so.1", &["libcuda_nop5.c"], &["-shared", "-fPIC"]))
 }
 
-fn compile(name: &str, flags: &[&str], sources: &[&str], libraries: &[&str]) -> (TempDir, PathBuf) {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join(name);
+fn compile(name: &str, sources: &[&str], arguments: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live");
-    let mut cc = Command::new("cc");
-    cc.args(["-O2", "-Wall"]).args(flags).arg("-o").arg(&path).args(sources).args(libraries).current_dir(here);
-    let done = cc.output().expect("these tests need a C compiler (cc)");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    (dir, path)
+    let output = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ingero-sched").join(name);
+    ingero_tests::compiled(&here, sources, output, ["-O2"].iter().chain(arguments))
+}
+
+/// For the kernel matrix, which needs both before it runs the other tests.
+#[test]
+fn both_compile() {
+    assert!(executable().is_file() && odd_libcuda().is_file());
 }

@@ -1,0 +1,83 @@
+"""The test programs that go into a guest, and what they need there."""
+import collections
+import glob
+import json
+import os
+import subprocess
+import sys
+
+# Commands that the tests call, and that init.sh does.
+COMMANDS = ["bpftool", "cat", "env", "head", "id", "kill", "mkdir", "mount", "seq", "setpriv", "setsid", "sleep", "stty", "timeout",
+            "umount", "unshare"]
+
+# Test programs that ask something of the kernel: (package, target). The others run once, on the machine that builds them.
+LIVE = [("ingero-ebpf", "live"), ("ingero-sched", "live")] + [
+    ("ingero-tests", name) for name in (
+        "calls", "counts", "ctrl_c", "errors", "late_library", "midst", "off_cpu", "pipes", "preempted", "real_cudart", "seccomp",
+        "starved", "tiers")]
+
+# They compile the C programs that tests of their package watch.
+COMPILING = {("ingero-ebpf", "live"): "the_target_compiles", ("ingero-sched", "live"): "workload::both_compile"}
+
+# What `--quick` takes, by the beginning of `program test`.
+QUICK = ["tiers"]
+
+# tests: [(program's name, path, test)]; tools: paths; files: paths of files and directories.
+Built = collections.namedtuple("Built", "tests tools files environment")
+
+
+def build(cargo, root, debug):
+    """Builds what `make test` builds, in the same two ways, so that after it there is nothing to do."""
+    profile = [] if debug else ["--release"]
+    subprocess.run([cargo, "build", "--workspace", "--bins", "--quiet", *profile], cwd=root, check=True)
+    found = {}
+    for how in (["--workspace", "--exclude", "ingero-tests"], ["--package", "ingero-tests", *profile]):
+        found.update(executables(cargo, root, how))
+    tests, targets = [], set()
+    for key in LIVE:
+        path = found[key][0]
+        targets.add(os.path.dirname(os.path.dirname(path)))
+        if key in COMPILING:
+            subprocess.run([path, "--exact", COMPILING[key], "--quiet"], check=True, stdout=subprocess.DEVNULL)
+        name = "%s/%s" % key if key[0] != "ingero-tests" else key[1]
+        listed = subprocess.run([path, "--list", "--format", "terse"], check=True, capture_output=True, text=True).stdout
+        tests += [(name, path, line[:-len(": test")]) for line in listed.splitlines() if line.endswith(": test")]
+    wanted_name = "debug" if debug else "release"
+    [ours] = [directory for directory in targets if os.path.basename(directory) == wanted_name]
+    tools = ["ingero-cuda", "ingero-sched", "ingero-join", "ingero-chain", "ingero-workload"]
+    # The tools beside each kind of test program: a crate's own tests take the one of their own profile.
+    tools = [os.path.join(directory, tool) for directory in targets for tool in tools]
+    tools = [path for path in tools if os.path.isfile(path)]
+    stub = max(glob.glob(os.path.join(ours, "build", "ingero-workload-*", "out", "stub")), key=os.path.getmtime)
+    files = [stub, os.path.join(os.path.dirname(ours), "tmp")] + glob.glob(os.path.join(root, "tests", ".cache", "nvidia-*"))
+    return Built(tests, tools, files, {"INGERO_BIN_DIR": ours, "INGERO_STUB_DIR": stub})
+
+
+def executables(cargo, root, how):
+    """{(package, target): [paths]} of the integration tests that cargo makes of these packages."""
+    done = subprocess.run([cargo, "test", *how, "--no-run", "--message-format", "json-render-diagnostics", "--quiet"],
+                          cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+    found = collections.defaultdict(list)
+    for message in map(json.loads, done.stdout.splitlines()):
+        if message["reason"] == "compiler-artifact" and message["executable"] and message["target"]["kind"] == ["test"]:
+            package = os.path.basename(os.path.dirname(message["manifest_path"]))
+            package = {"ebpf": "ingero-ebpf", "tests": "ingero-tests"}.get(package, package)
+            found[package, message["target"]["name"]].append(message["executable"])
+    return found
+
+
+def wanted(test, quick, names):
+    """Whether a test is among those asked for."""
+    name = "%s %s" % (test[0], test[2])
+    return (not quick or any(name.startswith(begin) for begin in QUICK)) and (not names or any(part in name for part in names))
+
+
+def python(archive):
+    """The interpreter that runs this, with the modules that loading a library by ctypes takes."""
+    asked = "import ctypes, sys; print(*{m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)}, sep='\\n')"
+    modules = subprocess.run([sys.executable, "-I", "-c", asked], check=True, capture_output=True, text=True).stdout.split("\n")
+    interpreter = os.path.realpath(sys.executable)
+    archive.add(interpreter)
+    archive.link("/usr/local/bin/python3", interpreter)
+    for module in filter(os.path.isfile, modules):
+        archive.add(module)
