@@ -44,7 +44,12 @@ static __always_inline struct counters *counters_here(void)
  * Counters are per CPU, so that programs on many CPUs do not fight for a cache line, and still added to atomically: a
  * program can be interrupted by another one on the same CPU. `here` may be NULL.
  */
-#define add_one(here, field) ({ if (here) __sync_fetch_and_add(&(here)->field, 1); })
+#define add_one(here, field) \
+	({ \
+		struct counters *once_ = (here); \
+		if (once_) \
+			__sync_fetch_and_add(&once_->field, 1); \
+	})
 
 /* Remembers from when on records are missing. Racing CPUs may lose an update; both began to lose at about that time. */
 static __always_inline void lost_from(__u64 start_ns)

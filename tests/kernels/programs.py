@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-# Commands that the tests call, and that init.sh does.
-COMMANDS = ["bpftool", "cat", "env", "head", "id", "kill", "mkdir", "mount", "seq", "setpriv", "setsid", "sleep", "stty", "timeout",
-            "umount", "unshare"]
+# Commands that the tests call, and those that init.sh and a `--script` do.
+COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "kill", "ls", "mkdir", "mount", "seq", "setpriv", "setsid", "sleep",
+            "stty", "tail", "timeout", "umount", "uname", "unshare"]
 
 # Test programs that ask something of the kernel: (package, target). The others run once, on the machine that builds them.
 LIVE = [("ingero-ebpf", "live"), ("ingero-sched", "live")] + [
