@@ -3,6 +3,7 @@
 #   make run           build, then show why a GPU waits: of the process PID=..., or of a workload on a stub library
 #   make test          everything that a change must pass, on live probes (as root); .ci/run calls it
 #
+#   make test-kernels  the tests on live probes, on Debian's Linux 6.1 and 6.12 under qemu (KERNELS=..., TESTS=...)
 #   make build         release binaries in target/release
 #   make install       binaries, man pages and shell completions below PREFIX (/usr/local), DESTDIR in front
 #   make cases         the cases of tests/cases only
@@ -29,6 +30,9 @@ run: build
 test: test-tools
 	CARGO=$(CARGO) tests/scripts/test.sh
 
+test-kernels: kernel-tools
+	CARGO=$(CARGO) python3 tests/kernels/run.py $(KERNELS) $(addprefix --test ,$(TESTS))
+
 cases: build
 	python3 tests/cases/check.py $(BIN)
 
@@ -54,8 +58,11 @@ build-tools:
 test-tools:
 	tests/scripts/prerequisites.sh test
 
+kernel-tools:
+	tests/scripts/prerequisites.sh kernels
+
 clean:
 	$(CARGO) clean
 	rm -rf tests/.cache
 
-.PHONY: build run test cases bench install build-tools test-tools clean
+.PHONY: build run test test-kernels cases bench install build-tools test-tools kernel-tools clean

@@ -54,8 +54,10 @@ def fetch(series, cache):
 
 def newest(series):
     pattern = "^linux-image-%s[.][0-9].*-cloud-amd64$" % re.escape(series)
-    found = run(["apt-cache", "search", "--names-only", pattern])
-    names = [line.split()[0] for line in found.splitlines()]
+    search = ["apt-cache", "search", "--names-only", pattern]
+    # A fresh machine may have no lists of packages yet.
+    found = run(search) or (run(["apt-get", "update", "-qq"]) + run(search))
+    names = [line.split()[0] for line in found.splitlines() if re.match(pattern, line.split()[0])]
     if not names:
         raise NotToBeHad("no package of a Linux %s cloud kernel in this machine's sources (apt-cache search %r)" % (series, pattern))
     return max(names, key=natural)

@@ -64,7 +64,8 @@ class Outcome:
         lines = ["%s: %s" % (result.upper(), name) for name, result in self.results.items() if result == "failed"]
         if self.died_in:
             lines.append("FAILED: the guest died in %s" % self.died_in)
-        lines.append("Linux %s: tier %s, %d passed, %d failed, %d skipped, %d s" % (
-            self.release or kernel.release, self.tier or "not seen", count("passed"), count("failed"), count("skipped"),
-            sum(self.seconds.values())))
+        lines.append("Linux %s: attach tier %s, %d s" % (self.release or kernel.release, self.tier or "not seen", sum(self.seconds.values())))
+        # As cargo's test programs end, so that test.sh counts these with them.
+        lines.append("test result: %s. %d passed; %d failed; %d ignored" % (
+            "FAILED" if self.failed else "ok", count("passed"), count("failed"), count("skipped")))
         return "\n".join(lines)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a build (or the tests) need and the machine lacks, with apt-get; elsewhere it says what is missing.
 #
-#   prerequisites.sh build|test
+#   prerequisites.sh build|test|kernels
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
@@ -14,7 +14,7 @@ need gcc gcc
 need make make
 need "${CLANG:-clang}" clang
 echo '#include <bpf/bpf_helpers.h>' | gcc -E -x c -include linux/types.h - >/dev/null 2>&1 || missing+=(libbpf-dev)
-if [ "${1:-build}" = test ]; then
+if [ "${1:-build}" != build ]; then
 	need bpftool bpftool
 	need readelf binutils
 	need kill procps
@@ -23,6 +23,10 @@ if [ "${1:-build}" = test ]; then
 	need musl-gcc musl-tools
 	need python3 python3
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
+fi
+if [ "${1:-build}" = kernels ]; then
+	need qemu-system-x86_64 qemu-system-x86
+	need dpkg-deb dpkg
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
