@@ -50,8 +50,8 @@ def periodic(s):
 def asked_by_hand(s):
     """The GPU always has work, and the process looks now and then whether it is done: often enough, that is healthy."""
     s.cpus(8)
-    query = (s.rng.choice([30 * US, 200 * US, 2 * MS, 5 * MS]), s.rng.choice(["run", "sleep"]))
-    s.healthy = query[0] <= 200 * US
+    query = (s.rng.choice([100 * US, 300 * US, 2 * MS, 5 * MS]), s.rng.choice(["run", "sleep"]))
+    s.healthy = query[0] <= 300 * US
     s.note(query=query)
     s.train(gap_chance=0.0, gpu_ns=s.ms(20, 60), query=query)
 

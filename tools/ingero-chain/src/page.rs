@@ -8,19 +8,20 @@ use ingero_common::text::{Nanos, Printable};
 
 use crate::cause::{Cause, CauseLine};
 use crate::chain::{Chain, Kind, Report};
-use crate::words::{self, pct};
+use crate::words::{self, call, pct};
 
 const WIDTH: f64 = 1000.0;
-const LANE: f64 = 26.0;
 
 const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;max-width:1060px;margin:2em auto;padding:0 1em;color:#1c1e21;background:#fff}\
-h1{font-size:1.4em}h2{font-size:1.1em;margin:2em 0 .3em}code{font-size:.92em}\
+body{font:15px/1.5 system-ui,sans-serif;max-width:1060px;margin:2em auto;padding:0 1em;color:#1c1e21;background:#fff;overflow-wrap:anywhere}\
+h1{font-size:1.4em}h2{font-size:1.1em;margin:2em 0 .3em}code{font-size:.92em}a{color:inherit}\
 .high{color:#b3261e}.medium{color:#8a5a00}.low{color:#44546a}\
-table{border-collapse:collapse;margin:.5em 0}td,th{text-align:left;padding:.15em 1em .15em 0;vertical-align:top}td.n{text-align:right}\
-svg{width:100%;height:auto;display:block;margin:.4em 0}svg text{font:12px system-ui,sans-serif;fill:#44546a}\
+table{border-collapse:collapse;margin:.5em 0}td,th{text-align:left;padding:.15em 1em .15em 0;vertical-align:top}\
+td.n{text-align:right;white-space:nowrap}td:first-child{white-space:nowrap}\
+svg{width:100%;display:block}.bar{height:14px;margin:.4em 0}.lane{height:18px;margin-bottom:.5em}\
+.name,.axis{font-size:12.5px;color:#44546a}.name a{text-decoration:none}.axis{display:flex;justify-content:space-between}\
 .key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}\
-@media(prefers-color-scheme:dark){body{color:#e4e6eb;background:#18191a}.high{color:#ff8a80}.medium{color:#ffc46b}.low,svg text{color:#a9b4c4;fill:#a9b4c4}}";
+@media(prefers-color-scheme:dark){body{color:#e4e6eb;background:#18191a}.high{color:#ff8a80}.medium{color:#ffc46b}.low,.name,.axis{color:#a9b4c4}}";
 
 /// Writes the page. The report should carry its chains' occurrences.
 pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
@@ -40,15 +41,16 @@ fn render(page: &mut String, report: &Report) -> fmt::Result {
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
          <title>ingero-chain report</title><style>{STYLE}</style>\n<h1>What the GPU waited for</h1>\n"
     )?;
+    let found = match counts.high + counts.medium + counts.low {
+        0 => "nothing found".to_owned(),
+        _ => format!("{} high, {} medium, {} low", counts.high, counts.medium, counts.low),
+    };
     write!(
         page,
-        "<p>{} of {} records with {} calls: <b>{} high, {} medium, {} low</b>.",
+        "<p><b>{found}</b> in {}: {} records, {} calls.",
         esc(&Nanos(summary.dur_ns).to_string()),
         summary.records,
-        summary.calls,
-        counts.high,
-        counts.medium,
-        counts.low
+        summary.calls
     )?;
     if summary.lost + summary.late + summary.bad_lines > 0 {
         write!(
@@ -58,14 +60,26 @@ fn render(page: &mut String, report: &Report) -> fmt::Result {
         )?;
     }
     page.push_str("</p>\n");
-    for total in &summary.gaps {
-        write!(page, "<p>{}.</p>", esc(&words::total(total)))?;
-    }
     if !report.chains.is_empty() {
         timeline(page, report)?;
     }
     for one in &report.chains {
         chain(page, one)?;
+    }
+    if !summary.gaps.is_empty() {
+        page.push_str("<h2>All gaps of a process together</h2><ul>");
+        for total in &summary.gaps {
+            write!(page, "<li>{}", esc(&words::total(total)))?;
+        }
+        page.push_str("</ul>");
+    }
+    let nowhere: Vec<String> = words::counted_nowhere(summary);
+    if !nowhere.is_empty() {
+        page.push_str("<h2>Counted nowhere</h2><ul>");
+        for line in nowhere {
+            write!(page, "<li>{}", esc(&line))?;
+        }
+        page.push_str("</ul>");
     }
     page.push_str("<h2>Looked for</h2><ul>");
     for line in &summary.checked {
@@ -75,29 +89,23 @@ fn render(page: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
-/// One lane for each chain, each occurrence where it was, in the colour of its main cause.
+/// One lane for each chain, each occurrence where it was, in the colour of its main cause. The drawing has no text in
+/// it, which would shrink with it on a narrow screen.
 fn timeline(page: &mut String, report: &Report) -> fmt::Result {
     let (start_ns, dur_ns) = (report.summary.mono_ns, report.summary.dur_ns.max(1));
     let x = |ns: u64| ns.saturating_sub(start_ns) as f64 / dur_ns as f64 * WIDTH;
-    let height = report.chains.len() as f64 * LANE * 1.7 + 24.0;
-    write!(page, "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"timeline\">")?;
-    for (i, chain) in report.chains.iter().enumerate() {
-        let top = i as f64 * LANE * 1.7;
-        let name = format!("{} before {}", chain.op.name(), chain.call);
-        let name = if chain.op == Kind::Gap { name } else { format!("{} {}", chain.op.name(), chain.call) };
+    for chain in &report.chains {
+        let what = match chain.op {
+            Kind::Gap => format!("gap before {}", call(chain)),
+            Kind::Oom => "kill for memory".to_owned(),
+            op => format!("{} {}", op.name(), call(chain)),
+        };
+        let (name, id) = (esc(&format!("{what} of {} ({})", chain.comm, chain.pid)), esc(&chain.id));
+        write!(page, "<div class=\"name\"><a href=\"#{id}\">{name}</a></div>")?;
         write!(
             page,
-            "<text x=\"0\" y=\"{}\">{} of {} ({})</text>",
-            top + 13.0,
-            esc(&name),
-            esc(&chain.comm),
-            chain.pid
-        )?;
-        write!(
-            page,
-            "<rect x=\"0\" y=\"{}\" width=\"{WIDTH}\" height=\"{}\" fill=\"#8883\"/>",
-            top + 18.0,
-            LANE - 8.0
+            "<svg class=\"lane\" viewBox=\"0 0 {WIDTH} 18\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{name}\">\
+             <rect width=\"{WIDTH}\" height=\"18\" fill=\"#8883\"/>"
         )?;
         let whole = [(chain.mono_ns, chain.dur_ns, chain.causes.first(), chain.lost_ns)];
         let parts: Vec<_> = if chain.occurrences.is_empty() {
@@ -106,26 +114,24 @@ fn timeline(page: &mut String, report: &Report) -> fmt::Result {
             chain.occurrences.iter().map(|o| (o.mono_ns, o.dur_ns, o.causes.first(), o.dur_ns)).collect()
         };
         for (mono_ns, len_ns, cause, lost_ns) in parts {
-            let width = (x(mono_ns + len_ns) - x(mono_ns)).max(0.6);
+            let width = (x(mono_ns + len_ns) - x(mono_ns)).max(if chain.op == Kind::Oom { 3.0 } else { 0.6 });
+            // At the very end there is no room to the right.
+            let left = x(mono_ns).min(WIDTH - width);
             let what = cause.map_or("unexplained", |c| c.cause.name());
             write!(
                 page,
-                "<rect x=\"{:.2}\" y=\"{}\" width=\"{width:.2}\" height=\"{}\" fill=\"{}\"><title>{}: {what}</title></rect>",
-                x(mono_ns),
-                top + 18.0,
-                LANE - 8.0,
+                "<rect x=\"{left:.2}\" width=\"{width:.2}\" height=\"18\" fill=\"{}\"><title>{}: {what}</title></rect>",
                 colour(cause.map(|c| c.cause)),
                 esc(&Nanos(lost_ns).to_string())
             )?;
         }
+        page.push_str("</svg>\n");
     }
-    let y = height - 4.0;
-    for tenth in [0, 5, 10] {
-        let (x, anchor) = (WIDTH * f64::from(tenth) / 10.0, ["start", "middle", "end"][tenth as usize / 5]);
-        let ns = (dur_ns as f64 * f64::from(tenth) / 10.0) as u64;
-        write!(page, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>", esc(&Nanos(ns).to_string()))?;
+    page.push_str("<div class=\"axis\">");
+    for ns in [0, dur_ns / 2, dur_ns] {
+        write!(page, "<span>{}</span>", esc(&Nanos(ns).to_string()))?;
     }
-    page.push_str("</svg>\n<p class=\"key\">");
+    page.push_str("</div>\n<p class=\"key\">");
     for cause in Cause::ALL {
         if report.chains.iter().any(|c| c.causes.iter().any(|line| line.cause == cause)) {
             write!(page, "<span><i style=\"background:{}\"></i>{}</span>", colour(Some(cause)), cause.name())?;
@@ -147,7 +153,9 @@ fn chain(page: &mut String, chain: &Chain) -> fmt::Result {
         class.to_uppercase(),
         esc(&chain.summary)
     )?;
-    bar(page, chain)?;
+    if chain.lost_ns > 0 {
+        bar(page, chain)?;
+    }
     page.push_str("<table>");
     for line in &chain.causes {
         row(page, line)?;
@@ -190,7 +198,10 @@ fn row(page: &mut String, line: &CauseLine) -> fmt::Result {
 
 /// The causes as one bar.
 fn bar(page: &mut String, chain: &Chain) -> fmt::Result {
-    write!(page, "<svg viewBox=\"0 0 {WIDTH} 14\" role=\"img\" aria-label=\"causes\">")?;
+    write!(
+        page,
+        "<svg class=\"bar\" viewBox=\"0 0 {WIDTH} 14\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"causes\">"
+    )?;
     let mut x = 0.0;
     let unexplained = (None, chain.unexplained_ns);
     for (cause, ns) in chain.causes.iter().map(|c| (Some(c.cause), c.ns)).chain([unexplained]) {

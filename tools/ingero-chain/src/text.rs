@@ -196,29 +196,8 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
         summary.processes,
         if summary.processes == 1 { "" } else { "es" }
     )?;
-    if summary.wind_down_ns > 0 {
-        writeln!(
-            out,
-            "wind-down: {} from the last work to the last call, counted nowhere",
-            Nanos(summary.wind_down_ns)
-        )?;
-    }
-    if summary.entries > 0 {
-        writeln!(
-            out,
-            "{} calls were traced by their entry alone: nothing is said about the time in and between them",
-            summary.entries
-        )?;
-    }
-    if summary.gpu_busy_ns > 0 {
-        writeln!(
-            out,
-            "GPU at work: {} between calls of which the next one found it still busy, counted nowhere",
-            Nanos(summary.gpu_busy_ns)
-        )?;
-    }
-    if summary.cold.calls > 0 {
-        writeln!(out, "cold start: {} in {} calls, counted nowhere", Nanos(summary.cold.ns), summary.cold.calls)?;
+    for line in words::counted_nowhere(summary) {
+        writeln!(out, "{line}")?;
     }
     if summary.lost + summary.late + summary.bad_lines > 0 {
         writeln!(

@@ -6,7 +6,7 @@
 use ingero_common::text::{Bytes, Nanos};
 
 use crate::cause::{Cause, CauseLine, WhoNs};
-use crate::chain::{Advice, Chain, GapTotal, Kind, TimelineLine};
+use crate::chain::{Advice, Chain, GapTotal, Kind, Summary, TimelineLine};
 use crate::evidence::Samples;
 use crate::family::Family;
 use crate::names::Names;
@@ -160,6 +160,32 @@ pub fn total(total: &GapTotal) -> String {
     text
 }
 
+/// What no chain tells of.
+pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
+    let mut lines = Vec::new();
+    if summary.wind_down_ns > 0 {
+        let took = Nanos(summary.wind_down_ns);
+        lines.push(format!("wind-down: {took} from the last work to the last call, counted nowhere"));
+    }
+    if summary.entries > 0 {
+        let n = summary.entries;
+        lines.push(format!(
+            "{n} calls were traced by their entry alone: nothing is said about the time in and between them"
+        ));
+    }
+    if summary.gpu_busy_ns > 0 {
+        let took = Nanos(summary.gpu_busy_ns);
+        lines.push(format!(
+            "GPU at work: {took} between calls of which the next one found it still busy, counted nowhere"
+        ));
+    }
+    if summary.cold.calls > 0 {
+        let (took, n) = (Nanos(summary.cold.ns), summary.cold.calls);
+        lines.push(format!("cold start: {took} in {n} calls, counted nowhere"));
+    }
+    lines
+}
+
 /// Whether the time in a slow synchronising call is mainly the GPU's.
 fn gpu_at_work(chain: &Chain) -> bool {
     let class = Class::of(&chain.call_src, &chain.call);
@@ -236,7 +262,8 @@ fn name(chain: &Chain) -> String {
     if chain.comm.is_empty() { format!("process {}", chain.pid) } else { format!("{} ({})", chain.comm, chain.pid) }
 }
 
-fn call(chain: &Chain) -> String {
+/// The call of a chain with what tells it from its like.
+pub fn call(chain: &Chain) -> String {
     let mut text = chain.call.clone();
     if let Some(dir) = &chain.dir {
         text.push(' ');
@@ -274,7 +301,7 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
         lines.push(TimelineLine { layer: "SYSTEM", text });
     }
     let mut host: Vec<String> = named(chain).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
-    if chain.unexplained_ns as f64 >= chain.lost_ns as f64 * NAMED_SHARE {
+    if chain.unexplained_ns > 0 && chain.unexplained_ns as f64 >= chain.lost_ns as f64 * NAMED_SHARE {
         host.push(format!("{} unexplained", Nanos(chain.unexplained_ns)));
     }
     if !host.is_empty() {
