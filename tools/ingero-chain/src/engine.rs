@@ -126,6 +126,7 @@ impl Engine {
                 self.kills.add(record, line, start_ns, life, &mut self.names);
             }
             src::MEM => self.stats(record, start_ns, |stats| stats.pages(record)),
+            src::BLOCK => self.stats(record, start_ns, |stats| stats.block(record)),
             src::SYS if &*record.op == "sample" => {
                 if let Ok(sample) = serde_json::from_slice::<SysSample>(line) {
                     let gpus = serde_json::from_slice::<GpuSamples>(line).unwrap_or_default();

@@ -4,7 +4,7 @@ use ingero_common::clock::Ts;
 use ingero_common::record::src;
 
 use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
-use crate::cause::{Bill, share};
+use crate::cause::{Bill, Cause, WhoNs, share};
 use crate::chain::{
     CallLine, Chain, Cold, Counts, Evidence, GapTotal, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio, Report,
     Severity, Summary,
@@ -18,9 +18,12 @@ use crate::period;
 use crate::process::{CudaProcess, died_ns, watched_ns};
 use crate::rates::{DROP_BELOW, DROP_NS};
 use crate::stall::{self, SHORT_NS, STALL_FACTOR, STALL_NS};
+use crate::stats::Block;
 use crate::words;
 use crate::world::{LifeId, ProcessLife, Program};
 
+/// Workers of one chain whose requests to block devices are told of.
+const MAX_REQUESTERS: usize = 2;
 /// Occurrences listed for one chain.
 const MAX_OCCURRENCES: usize = 1000;
 
@@ -43,7 +46,8 @@ impl Engine {
         });
         unique_ids(&mut chains);
         for chain in &mut chains {
-            let machine = words::Machine::over(&self.samples, &self.kills, &self.names, chain);
+            let mut machine = words::Machine::over(&self.samples, &self.kills, &self.names, chain);
+            machine.io = self.requests(chain);
             let family = Family::of(&self.world, chain.pid, chain.mono_ns, chain.mono_ns + chain.dur_ns);
             words::tell(chain, &family, machine);
             if let Some(wall) = &mut self.wall {
@@ -56,6 +60,23 @@ impl Engine {
         let processes = self.process_reports(end_ns);
         let summary = self.summary(&chains, end_ns);
         Report { chains, processes, summary }
+    }
+
+    /// What those asked of block devices who kept a chain's process waiting for one.
+    fn requests(&self, chain: &Chain) -> Vec<(WhoNs, Block)> {
+        let at_ns = chain.mono_ns + chain.dur_ns;
+        let lines = chain.causes.iter().filter(|line| line.share >= words::NAMED_SHARE);
+        let own = |ns| WhoNs { pid: chain.pid, comm: chain.comm.clone(), ns };
+        let who = lines.flat_map(|line| match line.cause {
+            Cause::IoWait => vec![own(line.ns)],
+            Cause::WorkerIo => line.who.iter().take(MAX_REQUESTERS).cloned().collect(),
+            _ => Vec::new(),
+        });
+        let io_of = |pid| {
+            let life = self.world.find_process(pid, at_ns)?;
+            self.stats.get(&life.id).map(|stats| stats.block).filter(|io| io.reads + io.writes > 0)
+        };
+        who.filter_map(|who| io_of(who.pid).map(|io| (who, io))).collect()
     }
 
     /// Records that either tracer lost and that may concern a process in [`from_ns`, `to_ns`].

@@ -12,6 +12,7 @@ use crate::family::Family;
 use crate::names::Names;
 use crate::oom::{Kill, Kills};
 use crate::ops::Class;
+use crate::stats::Block;
 
 /// A cause with a smaller share isn't named.
 pub const NAMED_SHARE: f64 = 0.10;
@@ -38,6 +39,8 @@ pub struct Machine {
     mem_avail_bytes: Option<u64>,
     /// Who was killed for memory.
     killed: Vec<String>,
+    /// Requests to block devices by those who waited for one, over all the time they were watched.
+    pub io: Vec<(WhoNs, Block)>,
 }
 
 /// Before a kill for memory, the machine is looked at for so long.
@@ -275,6 +278,19 @@ pub fn call(chain: &Chain) -> String {
     text
 }
 
+/// What a process asked of block devices.
+fn requests(who: &WhoNs, io: &Block) -> String {
+    let mut parts = Vec::new();
+    if io.reads > 0 {
+        parts.push(format!("{} reads of {}", io.reads, Bytes(io.read_bytes)));
+    }
+    if io.writes > 0 {
+        parts.push(format!("{} writes of {}", io.writes, Bytes(io.written_bytes)));
+    }
+    let (mean, max) = (Nanos(io.mean_ns()), Nanos(io.max_ns));
+    format!("block devices, {} ({}) all in all: {}, {mean} each, up to {max}", who.comm, who.pid, parts.join(", "))
+}
+
 fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     let mut lines = Vec::new();
     if !machine.killed.is_empty() {
@@ -299,6 +315,9 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
             text.push_str(&format!(", swap grew by {}", Bytes(machine.swap_grew_bytes)));
         }
         lines.push(TimelineLine { layer: "SYSTEM", text });
+    }
+    for (who, io) in &machine.io {
+        lines.push(TimelineLine { layer: "SYSTEM", text: requests(who, io) });
     }
     let mut host: Vec<String> = named(chain).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
     if chain.unexplained_ns > 0 && chain.unexplained_ns as f64 >= chain.lost_ns as f64 * NAMED_SHARE {

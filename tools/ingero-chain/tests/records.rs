@@ -135,6 +135,24 @@ fn one_process_of_many_can_be_asked_for() {
 }
 
 #[test]
+fn requests_to_a_device_are_told_beside_the_wait_for_one() {
+    let mut s = Stream::working();
+    for i in 0..20 {
+        let t = (3000 + 50 * i) * MS;
+        s = s.put(json!({"src":"block","op":"read","mono_ns":t,"dur_ns":30 * MS,"pid":100,"tid":100,"comm":"train","bytes":1 << 20,"dev":"nvme0n1"}))
+            .put(json!({"src":"sched","op":"sched_switch","mono_ns":t,"dur_ns":45 * MS,"pid":100,"tid":100,"comm":"train","state":"D","runq_ns":0}))
+            .call("cudaLaunchKernel", 100, t + 49 * MS, 10_000);
+    }
+    let s = s.put(json!({"src":"sys","op":"sample","mono_ns":3000 * MS,"dur_ns":1000 * MS,"cpu_pct":12.0,"gpu":[{"index":0,"util_pct":7.0}]}));
+    let gap = &s.end(4001 * MS).found("gap")[0];
+    assert_eq!(gap["causes"][0]["cause"], "io_wait");
+    let told: Vec<&str> =
+        gap["timeline"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap()).collect();
+    assert!(told.iter().any(|t| t.contains("20 reads of 20.0 MiB, 30.0 ms each")), "{told:?}");
+    assert!(told.iter().any(|t| t.contains("GPU 7 % in use")), "{told:?}");
+}
+
+#[test]
 fn a_call_ends_with_its_thread() {
     let s = Stream::working()
         .open("ncclAllReduce", 101, 3000 * MS, 10 * MS)
