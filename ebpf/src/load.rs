@@ -19,12 +19,16 @@ use std::fs;
 use std::path::Path;
 
 use aya::{Btf, Ebpf, EbpfLoader};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
 /// Where the running kernel shows its type information.
 const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 /// The first kernel whose uprobes carry attach cookies.
 const MIN_KERNEL: (u32, u32) = (5, 15);
+
+/// Open files that a tracer needs at most: maps, programs, links of some dozen libraries.
+const NEEDED_FILES: u64 = 256;
 
 /// Numbers of capabilities, from `linux/capability.h`.
 const CAP_SYS_ADMIN: u32 = 21;
@@ -55,6 +59,15 @@ pub enum StartError {
     /// `/proc` is not there, or is another one.
     #[error("cannot read /proc/self/status: {0}; mount it: mount -t proc proc /proc")]
     NoProc(String),
+    /// Too few files may be open at once, and that limit may not be raised.
+    #[error(
+        "only {limit} files may be open at once (RLIMIT_NOFILE), and tracing needs {NEEDED_FILES}; raise the limit: ulimit -n \
+         1024"
+    )]
+    FewFiles {
+        /// The limit.
+        limit: u64,
+    },
     /// The kernel forbids BPF programs to read kernel memory.
     #[error(
         "the kernel is locked down (confidentiality), which forbids BPF programs to read kernel memory; boot with \
@@ -126,7 +139,9 @@ impl StartError {
     /// Turns an error of aya's about `what` into one line with a cure.
     pub fn refused(what: impl Into<String>, error: &(dyn std::error::Error + 'static)) -> Self {
         let why = one_line(error);
-        let cure = if why.contains("Operation not permitted") || why.contains("Permission denied") {
+        let cure = if why.contains("Too many open files") {
+            "raise the limit of open files: ulimit -n 1024"
+        } else if why.contains("Operation not permitted") || why.contains("Permission denied") {
             "run as root on the host; kernels with the 2025 uprobe hardening ask for CAP_SYS_ADMIN"
         } else if why.contains("Cannot allocate memory") {
             "free some memory or ask for a smaller ring buffer"
@@ -194,10 +209,11 @@ impl Kernel {
 /// Checks that BPF programs can be loaded here, type information apart; the kernel's release.
 ///
 /// # Errors
-/// A [`StartError`] for an old kernel, missing privilege or lockdown.
+/// A [`StartError`] for an old kernel, too few open files, missing privilege or lockdown.
 pub fn check_machine() -> Result<String, StartError> {
     let release = os_release();
     check_release(&release)?;
+    allow_files()?;
     let status = fs::read_to_string("/proc/self/status").map_err(|e| StartError::NoProc(e.to_string()))?;
     check_capabilities(effective_capabilities(&status), rustix::process::geteuid().is_root())?;
     // Absent where no security module offers lockdown; then there is none.
@@ -262,6 +278,21 @@ fn effective_capabilities(status: &str) -> u64 {
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
         .unwrap_or(0)
+}
+
+/// Lifts the limit of open files as far as it takes and as it goes.
+fn allow_files() -> Result<(), StartError> {
+    let limits = getrlimit(Resource::Nofile);
+    if limits.current.is_none_or(|limit| limit >= NEEDED_FILES) {
+        return Ok(());
+    }
+    let most = limits.maximum.map_or(NEEDED_FILES, |most| most.min(NEEDED_FILES));
+    // What does not work shows in what the limit is then.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limits });
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < NEEDED_FILES => Err(StartError::FewFiles { limit }),
+        _ => Ok(()),
+    }
 }
 
 fn check_capabilities(effective: u64, root: bool) -> Result<(), StartError> {
@@ -330,6 +361,8 @@ mod tests {
             (StartError::RootWithout { missing: "CAP_BPF" }, "--privileged"),
             (StartError::NoProc("x".into()), "mount -t proc"),
             (StartError::LockedDown, "boot with"),
+            (StartError::FewFiles { limit: 16 }, "ulimit -n"),
+            (StartError::refused("map x", &io::Error::from_raw_os_error(24)), "ulimit -n"),
             (StartError::NoBtf { wsl: false }, "CONFIG_DEBUG_INFO_BTF"),
             (StartError::NoBtf { wsl: true }, "wsl --update"),
             (StartError::BadBtf("x".into()), "run on the host"),

@@ -12,6 +12,60 @@ fn not_root() {
     }
 }
 
+/// The same command as root with these capabilities only (`setpriv`'s words).
+fn with_capabilities(which: &str, command: &Command) -> Command {
+    let mut wrapped = Command::new("setpriv");
+    wrapped.arg(format!("--bounding-set={which}")).args(["--inh-caps=-all", "--"]).arg(command.get_program());
+    wrapped.args(command.get_args());
+    wrapped
+}
+
+#[test]
+fn root_without_its_capabilities() {
+    let _machine = Machine::take();
+    for (which, missing) in [
+        ("-bpf,-perfmon,-sys_admin", "CAP_BPF and CAP_PERFMON"),
+        ("-all,+bpf", "CAP_PERFMON"),
+        ("-all,+perfmon", "CAP_BPF"),
+    ] {
+        for name in ["ingero-cuda", "ingero-sched"] {
+            let mut command = tool(name);
+            let mut command = with_capabilities(which, command.args(["--duration", "1s"]));
+            Output::of(&mut command).exits(2).says_in_one_line(&[name, missing, "host"]);
+        }
+    }
+}
+
+#[test]
+fn too_few_open_files() {
+    let _machine = Machine::take();
+    for name in ["ingero-cuda", "ingero-sched"] {
+        let limited = |limits: &str| {
+            let mut command = Command::new("prlimit");
+            command.arg(format!("--nofile={limits}")).arg("--").arg(tool(name).get_program()).args([
+                "-q",
+                "--duration",
+                "200ms",
+            ]);
+            Output::of(&mut command)
+        };
+        limited("16:16").exits(2).says_in_one_line(&[name, "16", "ulimit -n"]);
+        // A limit that may be raised is raised.
+        limited("16:1024").exits(0);
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_made() {
+    let _machine = Machine::take();
+    for name in ["ingero-cuda", "ingero-sched", "ingero-join"] {
+        let mut command = tool(name);
+        command.args(["--output", "/nonexistent/t.ndjson"]);
+        let said = ["/nonexistent/t.ndjson", "No such file", "make the directory"];
+        Output::of(&mut command).exits(2).says_in_one_line(&[&[name], &said[..]].concat());
+    }
+}
+
 #[test]
 fn no_btf() {
     let _machine = Machine::take();

@@ -20,6 +20,7 @@ use ingero_ebpf::cuda::record::{Record, parse};
 use ingero_ebpf::cuda::{Config, Tracer};
 use ingero_ebpf::load::Kernel;
 use ingero_ebpf::ring::MAX_WAIT;
+use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 
 use crate::TOOL;
@@ -149,6 +150,13 @@ impl<'o> Trace<'o> {
         let started = Instant::now();
         let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
         self.probe_all(&scan.appeared);
+        if scan.cost.denied > 0 && !may_look_at_others() {
+            self.log.warn(format!(
+                "processes that cannot be looked at: {}; libraries that only they have are not found, for want of \
+                 CAP_SYS_PTRACE; run it as root on the host",
+                scan.cost.denied
+            ));
+        }
         let mut announcements = Vec::new();
         for found in scan.appeared {
             let notes = self.probe(&found);
@@ -351,6 +359,11 @@ impl<'o> Trace<'o> {
         self.log.note(format!("{written} calls of {processes} process{plural} written, {lost} lost"));
         Ok(())
     }
+}
+
+/// Whether a refusal to look at a process is not for want of privilege: some sandboxes hide theirs from root.
+fn may_look_at_others() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 fn join(pids: &[u32]) -> String {
