@@ -18,8 +18,7 @@ DURATION ?= 10s
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BIN := $(TARGET)/release
-# ingero-mcp joins them with its first version.
-TOOLS := ingero-cuda ingero-sched ingero-join ingero-chain
+TOOLS := ingero-cuda ingero-sched ingero-join ingero-chain ingero-mcp
 
 build: build-tools
 	$(CARGO) build --release --workspace --bins

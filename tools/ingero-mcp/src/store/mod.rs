@@ -1,0 +1,140 @@
+//! A recording as tables: a private SQLite database on disk that has no name, so that nothing of it is left however the
+//! server ends, and that needs no memory beyond its page cache.
+//!
+//! | module     | question it answers                                                  |
+//! |------------|----------------------------------------------------------------------|
+//! | `insert`   | which record goes into which table?                                  |
+//! | `blocks`   | which rows may lie in a stretch of time? (with a worked example)     |
+//! | `findings` | how does a report of ingero-chain become tables?                     |
+//! | `guard`    | what may a statement that somebody else wrote do, and for how long?  |
+
+mod blocks;
+mod findings;
+mod guard;
+mod insert;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rusqlite::{Connection, ErrorCode};
+
+pub(crate) use findings::write_findings;
+pub use guard::Refused;
+pub use guard::check_statement;
+pub(crate) use guard::prepare;
+pub(crate) use insert::{Inserter, Seen};
+
+/// The tables, with the comments that explain them to whoever writes SQL.
+pub const SCHEMA: &str = include_str!("schema.sql");
+
+/// What makes the usual questions fast; made after the load, when it is cheapest.
+const INDEXES: &str = "
+    CREATE INDEX calls_by_op ON calls (pid, op, dur_ns);
+    CREATE INDEX switches_by_thread ON switches (pid, tid, state, dur_ns);
+    CREATE INDEX causes_by_chain ON causes (chain);
+    CREATE INDEX blame_by_chain ON blame (chain);
+    CREATE INDEX occurrences_by_chain ON occurrences (chain);
+";
+
+/// A tool's own statements may take so long; they are written to need far less.
+pub const OWN_TIME: Duration = Duration::from_secs(30);
+
+/// Virtual machine instructions of SQLite between two looks at the clock: about 50 us.
+const INSTRUCTIONS: i32 = 10_000;
+
+/// The tables of one recording.
+#[derive(Debug)]
+pub struct Store {
+    connection: Mutex<Connection>,
+}
+
+/// Asks a running statement to stop.
+pub type Cancel = Arc<AtomicBool>;
+
+impl Store {
+    /// An empty database with all tables.
+    ///
+    /// Errors: no directory for temporary files can be written (SQLITE_TMPDIR, TMPDIR, /var/tmp, /tmp are tried).
+    pub fn new() -> anyhow::Result<Self> {
+        let open = || -> rusqlite::Result<Connection> {
+            // The empty name: a temporary file that SQLite unlinks as soon as it is open.
+            let connection = Connection::open("")?;
+            connection.execute_batch(
+                "PRAGMA page_size = 16384; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+                 PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -131072; PRAGMA threads = 2;
+                 PRAGMA temp_store = FILE; PRAGMA trusted_schema = OFF;",
+            )?;
+            connection.execute_batch(SCHEMA)?;
+            guard::limit(&connection)?;
+            Ok(connection)
+        };
+        let connection = open().context(
+            "making a temporary database for the recording (in SQLITE_TMPDIR, TMPDIR, /var/tmp or /tmp; set one of the \
+             variables to a directory with room for about half of the uncompressed recording)",
+        )?;
+        Ok(Self { connection: Mutex::new(connection) })
+    }
+
+    /// Works on the database, undisturbed.
+    pub(crate) fn write<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> anyhow::Result<T> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut connection).context("writing to the temporary database (is its disk full? see TMPDIR)")
+    }
+
+    /// Makes the indexes.
+    pub(crate) fn index(&self) -> anyhow::Result<()> {
+        self.write(|connection| connection.execute_batch(INDEXES))
+    }
+
+    /// Reads, for at most `limit` and until `cancel` is set.
+    pub fn read<T>(
+        &self,
+        limit: Duration,
+        cancel: &Cancel,
+        work: impl FnOnce(&mut Connection) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if cancel.load(Ordering::Relaxed) {
+            return Err(ReadError::Cancelled);
+        }
+        let deadline = Instant::now() + limit;
+        let stop = Arc::clone(cancel);
+        connection
+            .progress_handler(INSTRUCTIONS, Some(move || stop.load(Ordering::Relaxed) || Instant::now() >= deadline))?;
+        let result = work(&mut connection);
+        connection.progress_handler(INSTRUCTIONS, None::<fn() -> bool>)?;
+        match result {
+            Err(ReadError::Sqlite(error)) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+                let cancelled = cancel.load(Ordering::Relaxed);
+                Err(if cancelled { ReadError::Cancelled } else { ReadError::TooSlow(limit) })
+            }
+            result => result,
+        }
+    }
+}
+
+/// Why nothing was read.
+#[derive(Debug)]
+pub enum ReadError {
+    /// The client gave up.
+    Cancelled,
+    /// It took longer than this.
+    TooSlow(Duration),
+    /// The statement does what it may not.
+    Refused(Refused),
+    /// SQLite says no.
+    Sqlite(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for ReadError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+/// SQLite's integers are signed: what is above ends at the largest.
+pub(crate) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

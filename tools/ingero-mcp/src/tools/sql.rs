@@ -1,0 +1,134 @@
+//! `run_sql`: whatever the other tools don't answer.
+
+use std::time::{Duration, Instant};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::events::cell;
+use super::{Context, Problem, ToolEntry, limit};
+use crate::answer::{Filler, PageInfo, offset};
+use crate::store::{ReadError, prepare};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// One SELECT (or WITH ... SELECT) in SQLite's dialect. Tables: calls, switches, tasks, amounts, samples, frames, totals,
+    /// chains, causes, blame, occurrences, processes; the resource ingero://sql-schema describes them
+    sql: String,
+    /// Name of the recording; the first one if absent
+    recording: Option<String>,
+    /// Rows in one answer (1 to 1000, usually 100)
+    limit: Option<u32>,
+    /// next_cursor of the answer before: the same statement is run again and its first rows are skipped
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Rows {
+    recording: String,
+    columns: Vec<String>,
+    /// One list for each row, in the order of the columns; NULL is null
+    #[schemars(schema_with = "rows_schema")]
+    rows: Vec<Value>,
+    #[serde(flatten)]
+    page: PageInfo,
+}
+
+/// Cells are of any type, which a plain schema says by saying nothing.
+fn rows_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "array", "items": {"type": "array", "items": {}}})
+}
+
+/// How long a statement may run.
+const TIME: Duration = Duration::from_secs(4);
+
+/// Rows beyond those given are counted up to this many.
+const MAX_COUNTED: u64 = 100_000;
+
+/// ... and for so long since the statement began.
+const COUNT_TIME: Duration = Duration::from_secs(1);
+
+/// Columns in one answer.
+const MAX_COLUMNS: usize = 100;
+
+pub(super) fn tool() -> ToolEntry {
+    ToolEntry::new(
+        "run_sql",
+        "SQL on the recording",
+        "Runs one read-only SELECT on the recording's tables, for at most 4 s. Times are nanoseconds; `SELECT sql FROM \
+         sqlite_schema` or the resource ingero://sql-schema show the tables. ORDER BY id is the order of time. `total` is \
+         absent where there are too many rows to count.",
+        r#"{"sql": "SELECT op, count(*) AS n, max(dur_ns) FROM calls WHERE depth = 0 GROUP BY op ORDER BY n DESC"}"#,
+        |context, arguments: Arguments| run(context, &arguments),
+    )
+}
+
+fn run(context: &Context<'_>, arguments: &Arguments) -> Result<Rows, Problem> {
+    let recording = context.recording(arguments.recording.as_deref())?;
+    let limit = limit(arguments.limit, 100, 1000)?;
+    let offset = offset(arguments.cursor.as_deref())?;
+    context.view(recording)?;
+    let name = recording.name.clone();
+    let rows = recording.store.read(TIME, &context.cancel, |connection| {
+        prepare(connection, &arguments.sql, |statement| {
+            let columns: Vec<String> = statement.column_names().take(MAX_COLUMNS).map(str::to_owned).collect();
+            let mut answer = Rows { recording: name, columns, rows: Vec::new(), page: PageInfo::default() };
+            let mut filler = Filler::new(limit, &answer);
+            let (mut seen, mut full, mut counted) = (0_u64, false, true);
+            let began = Instant::now();
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                seen += 1;
+                if seen <= offset as u64 {
+                    continue;
+                }
+                if !full {
+                    let cells = (0..answer.columns.len())
+                        .map(|at| Ok(cell(row.get_ref(at)?).unwrap_or(Value::Null)))
+                        .collect::<rusqlite::Result<Vec<Value>>>()?;
+                    full = !filler.push(&cells);
+                }
+                if full && (seen > MAX_COUNTED.max(next_after(offset, limit)) || began.elapsed() > COUNT_TIME) {
+                    counted = false;
+                    break;
+                }
+            }
+            answer.rows = filler.into_items();
+            let next = offset.saturating_add(answer.rows.len());
+            answer.page = PageInfo {
+                total: counted.then_some(seen),
+                returned: answer.rows.len() as u64,
+                truncated: full,
+                next_cursor: full.then(|| format!("at:{next}")),
+            };
+            Ok(answer)
+        })
+    });
+    rows.map_err(explain)
+}
+
+/// Rows up to the end of a full page.
+fn next_after(offset: usize, limit: usize) -> u64 {
+    (offset as u64).saturating_add(limit as u64)
+}
+
+/// SQLite's words, with what to do where that is known.
+fn explain(error: ReadError) -> Problem {
+    let ReadError::Sqlite(error) = error else { return error.into() };
+    let code = error.sqlite_error_code();
+    let text = error.to_string();
+    let hint = match code {
+        Some(rusqlite::ErrorCode::AuthorizationForStatementDenied) => {
+            "this is not allowed: the tables are read-only, and PRAGMA, ATTACH and load_extension are off"
+        }
+        Some(rusqlite::ErrorCode::TooBig) => "a value may have at most 1 MB",
+        _ if matches!(error, rusqlite::Error::MultipleStatement) => "give one statement at a time",
+        _ if text.contains("no such table") || text.contains("no such column") => {
+            "SELECT name, sql FROM sqlite_schema shows the tables and columns"
+        }
+        _ => "it is SQLite's dialect",
+    };
+    Problem::Told(format!("SQLite: {}; {hint}", crate::answer::quoted(&text)))
+}

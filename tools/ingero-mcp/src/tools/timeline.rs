@@ -1,0 +1,240 @@
+//! `get_timeline`: what happened when.
+
+use ingero_chain::Report;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Context, Problem, ToolEntry, interval};
+use crate::answer::{Filler, PageInfo, offset};
+use crate::recording::Recording;
+use crate::store::{OWN_TIME, int};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Name of the recording; the first one if absent
+    recording: Option<String>,
+    /// Start, CLOCK_MONOTONIC nanoseconds; the recording's start if absent
+    from_ns: Option<u64>,
+    /// End; the recording's end if absent
+    to_ns: Option<u64>,
+    /// Only calls and waits of this process; CPU samples are the machine's
+    pid: Option<u32>,
+    /// Into how many slices the time is cut (1 to 200, usually 40)
+    slices: Option<u32>,
+    /// next_cursor of the answer before
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Timeline {
+    recording: String,
+    from_ns: u64,
+    to_ns: u64,
+    /// Length of a slice, nanoseconds
+    slice_ns: u64,
+    /// Times are known to this precision, nanoseconds: what lies at the border of two slices may be in the other one
+    precision_ns: u64,
+    #[schemars(with = "Vec<SliceOut>")]
+    slices: Vec<Value>,
+    #[serde(flatten)]
+    page: PageInfo,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct SliceOut {
+    /// Start, CLOCK_MONOTONIC nanoseconds
+    mono_ns: u64,
+    /// Outermost CUDA calls that began here
+    calls: u64,
+    /// Time of all threads in CUDA calls, nanoseconds
+    call_ns: u64,
+    /// Time that watched threads were runnable without a CPU, nanoseconds
+    cpu_wait_ns: u64,
+    /// Time of watched threads in uninterruptible sleep, nanoseconds
+    io_ns: u64,
+    /// Records lost in intervals that begin here
+    lost: u64,
+    /// Busy share of all CPUs, where it was sampled
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_pct: Option<f64>,
+    /// Busiest CPU
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_max_pct: Option<f64>,
+    /// Use of the GPUs, where it was sampled
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpu_util_pct: Option<f64>,
+    /// Chains of which an occurrence lies here, with the time lost in it, the most first
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    chains: Vec<Lost>,
+}
+
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+struct Lost {
+    id: String,
+    ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sampled {
+    cpu: (f64, u32),
+    cpu_max: f64,
+    gpu: (f64, u32),
+}
+
+/// Chains named in one slice.
+const MAX_CHAINS: usize = 3;
+
+pub(super) fn tool() -> ToolEntry {
+    ToolEntry::new(
+        "get_timeline",
+        "What happened when",
+        "The recording, or a stretch of it, cut into equal slices: CUDA calls and the time in them, time that threads waited for \
+         a CPU or for I/O, CPU and GPU use, lost records, and which chains lost time there. For single records of a slice, \
+         query_events with its times.",
+        r#"{"slices": 20} or {"from_ns": 1000000000, "to_ns": 2000000000, "pid": 4242}"#,
+        |context, arguments: Arguments| timeline(context, &arguments),
+    )
+}
+
+/// A stretch of time in equal slices.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    from_ns: u64,
+    to_ns: u64,
+    slices: usize,
+}
+
+impl Cut {
+    fn whole_ns(self) -> u64 {
+        (self.to_ns - self.from_ns).max(1)
+    }
+
+    /// Length of a slice; all have it but for the rounding.
+    fn slice_ns(self) -> u64 {
+        self.whole_ns() / self.slices as u64
+    }
+
+    /// Where a slice begins, and the one before it ends.
+    fn start_ns(self, at: usize) -> u64 {
+        self.from_ns + (u128::from(self.whole_ns()) * at as u128 / self.slices as u128) as u64
+    }
+
+    /// The slice in which an instant lies, or the nearest one.
+    fn slice(self, ns: u64) -> usize {
+        let at = u128::from(ns.saturating_sub(self.from_ns)) * self.slices as u128 / u128::from(self.whole_ns());
+        (at as usize).min(self.slices - 1)
+    }
+}
+
+fn timeline(context: &Context<'_>, arguments: &Arguments) -> Result<Timeline, Problem> {
+    let recording = context.recording(arguments.recording.as_deref())?;
+    let offset = offset(arguments.cursor.as_deref())?;
+    let slices = match arguments.slices {
+        None => 40,
+        Some(n @ 1..=200) => n as usize,
+        Some(n) => return Err(Problem::Told(format!("slices {n} is not between 1 and 200"))),
+    };
+    let view = context.view(recording)?;
+    let (from_ns, to_ns) = interval(recording, arguments.from_ns, arguments.to_ns)?;
+    let cut = Cut { from_ns, to_ns, slices };
+    let (sums, precision_ns) = {
+        let seen = recording.seen();
+        (seen.grid.sums(from_ns, to_ns, slices, arguments.pid), seen.grid.width_ns())
+    };
+    if cut.slice_ns() <= precision_ns {
+        return Err(Problem::Told(format!(
+            "slices of {} ns are finer than the {precision_ns} ns to which times are known here: ask for {} slices or fewer, \
+             or see single records with query_events",
+            cut.slice_ns(),
+            (cut.whole_ns() / (2 * precision_ns)).max(1),
+        )));
+    }
+    let sampled = sampled(context, recording, cut)?;
+    let lost = lost(&view.report, arguments.pid, cut);
+
+    let mean = |(sum, n): (f64, u32)| (n > 0).then(|| (sum / f64::from(n) * 10.0).round() / 10.0);
+    let out = (0..slices).map(|at| SliceOut {
+        mono_ns: cut.start_ns(at),
+        calls: sums[at].calls,
+        call_ns: sums[at].call_ns,
+        cpu_wait_ns: sums[at].cpu_wait_ns,
+        io_ns: sums[at].io_ns,
+        lost: sums[at].lost,
+        cpu_pct: mean(sampled[at].cpu),
+        cpu_max_pct: (sampled[at].cpu.1 > 0).then_some(sampled[at].cpu_max),
+        gpu_util_pct: mean(sampled[at].gpu),
+        chains: lost[at].clone(),
+    });
+    let mut answer = Timeline {
+        recording: recording.name.clone(),
+        from_ns,
+        to_ns,
+        slice_ns: cut.slice_ns(),
+        precision_ns,
+        slices: Vec::new(),
+        page: PageInfo::default(),
+    };
+    let filler = Filler::new(slices, &answer);
+    (answer.slices, answer.page) = filler.page(out, offset);
+    Ok(answer)
+}
+
+/// The samples of the machine, by slice. One tells of all slices that it covers.
+fn sampled(context: &Context<'_>, recording: &Recording, cut: Cut) -> Result<Vec<Sampled>, Problem> {
+    type Row = (u64, u64, Option<f64>, Option<f64>, Option<f64>);
+    let rows = recording.store.read(OWN_TIME, &context.cancel, |connection| {
+        let mut statement = connection.prepare(
+            "SELECT mono_ns, dur_ns, cpu_pct, cpu_max_pct, gpu_util_pct FROM samples
+             WHERE mono_ns <= ?2 AND mono_ns + coalesce(dur_ns, 0) >= ?1",
+        )?;
+        let rows = statement.query_map([int(cut.from_ns), int(cut.to_ns)], |row| {
+            let (start, dur): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
+            Ok((start.max(0) as u64, dur.unwrap_or(0).max(0) as u64, row.get(2)?, row.get(3)?, row.get(4)?))
+        })?;
+        Ok(rows.collect::<rusqlite::Result<Vec<Row>>>()?)
+    })?;
+    let mut sampled = vec![Sampled::default(); cut.slices];
+    for (start_ns, dur_ns, cpu, cpu_max, gpu) in rows {
+        for one in &mut sampled[cut.slice(start_ns)..=cut.slice(start_ns.saturating_add(dur_ns).min(cut.to_ns))] {
+            if let Some(pct) = cpu {
+                one.cpu = (one.cpu.0 + pct, one.cpu.1 + 1);
+            }
+            if let Some(pct) = gpu {
+                one.gpu = (one.gpu.0 + pct, one.gpu.1 + 1);
+            }
+            one.cpu_max = one.cpu_max.max(cpu_max.unwrap_or(0.0));
+        }
+    }
+    Ok(sampled)
+}
+
+/// What chains lost, by slice, the most first.
+fn lost(report: &Report, pid: Option<u32>, cut: Cut) -> Vec<Vec<Lost>> {
+    let mut lost: Vec<Vec<Lost>> = vec![Vec::new(); cut.slices];
+    for chain in report.chains.iter().filter(|c| pid.is_none_or(|pid| pid == c.pid)) {
+        for one in &chain.occurrences {
+            let start_ns = one.mono_ns.max(cut.from_ns);
+            let end_ns = one.mono_ns.saturating_add(one.dur_ns).min(cut.to_ns);
+            if start_ns >= end_ns {
+                continue;
+            }
+            let first = cut.slice(start_ns);
+            for (at, here) in lost[first..=cut.slice(end_ns)].iter_mut().enumerate() {
+                let at = first + at;
+                let ns = end_ns.min(cut.start_ns(at + 1)).saturating_sub(start_ns.max(cut.start_ns(at)));
+                match here.iter_mut().find(|l| l.id == chain.id) {
+                    Some(known) => known.ns += ns,
+                    None if ns > 0 => here.push(Lost { id: chain.id.clone(), ns }),
+                    None => {}
+                }
+            }
+        }
+    }
+    for here in &mut lost {
+        here.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.id.cmp(&b.id)));
+        here.truncate(MAX_CHAINS);
+    }
+    lost
+}
