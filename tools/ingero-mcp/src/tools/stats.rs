@@ -101,12 +101,16 @@ pub(super) struct CallStats {
     #[serde(skip_serializing_if = "Option::is_none")]
     dir: Option<String>,
     n: u64,
-    avg_ns: u64,
-    p50_ns: u64,
+    /// Durations are absent where only entries were traced
+    #[serde(skip_serializing_if = "Option::is_none")]
+    avg_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    p50_ns: Option<u64>,
     /// Absent below 100 samples
     #[serde(skip_serializing_if = "Option::is_none")]
     p99_ns: Option<u64>,
-    max_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_ns: Option<u64>,
     /// Bytes copied, set or allocated
     bytes: u64,
 }
@@ -172,7 +176,7 @@ fn stats(context: &Context<'_>, arguments: &Arguments) -> Result<Stats, Problem>
     for process in view.report.processes.iter().filter(|p| arguments.pid.is_none_or(|pid| pid == p.pid)) {
         lines.extend(process.calls.iter().map(|line| (process.pid, line)));
     }
-    let total_ns = |line: &CallLine| u128::from(line.avg_ns) * u128::from(line.n);
+    let total_ns = |line: &CallLine| u128::from(line.avg_ns.unwrap_or(0)) * u128::from(line.n);
     lines.sort_by(|(a_pid, a), (b_pid, b)| {
         total_ns(b).cmp(&total_ns(a)).then_with(|| (a_pid, &a.op).cmp(&(b_pid, &b.op)))
     });
