@@ -14,7 +14,7 @@ COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "kill", "ls", "mkdir"
 LIVE = [("ingero-ebpf", "live"), ("ingero-sched", "live")] + [
     ("ingero-tests", name) for name in (
         "calls", "counts", "ctrl_c", "errors", "late_library", "midst", "off_cpu", "pipes", "preempted", "real_cudart", "seccomp",
-        "starved", "tiers")]
+        "starved", "stuck", "tiers")]
 
 # They compile the C programs that tests of their package watch.
 COMPILING = {("ingero-ebpf", "live"): "the_target_compiles", ("ingero-sched", "live"): "workload::both_compile"}

@@ -15,7 +15,7 @@ use ingero_ebpf::attach::{Ends, Mode, Point};
 use ingero_ebpf::cuda::record::{Record, parse};
 use ingero_ebpf::cuda::{Config, Counters, SymbolSpec, Tracer};
 use ingero_ebpf::load::Kernel;
-use ingero_tests::{Machine, wheels};
+use ingero_tests::{Machine, has_tier, wheels};
 use ingero_workload::stub_dir;
 
 const THREADS: usize = 4;
@@ -148,6 +148,9 @@ fn libraries() -> [PathBuf; 3] {
 
 #[test]
 fn is_seen_by_a_session() {
+    if !has_tier("session") {
+        return;
+    }
     let _machine = Machine::take();
     for library in libraries() {
         every_call_is_seen(&library, Mode::Session);
@@ -156,6 +159,9 @@ fn is_seen_by_a_session() {
 
 #[test]
 fn is_seen_by_multi_links() {
+    if !has_tier("multi") {
+        return;
+    }
     let _machine = Machine::take();
     for library in libraries() {
         every_call_is_seen(&library, Mode::Multi);
