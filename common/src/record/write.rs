@@ -226,6 +226,12 @@ pub struct Call<'a> {
     pub count: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<&'static str>,
+    /// Of a process that joins a communicator: its number in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// And how many are in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nranks: Option<u32>,
     /// Still going on at the end of the interval: the tracer stopped, or tells of a hanging call.
     #[serde(skip_serializing_if = "is_false")]
     pub open: bool,

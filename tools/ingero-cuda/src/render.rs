@@ -41,6 +41,8 @@ pub fn write_call<W: Write>(stream: &mut Stream<W>, call: &record::Call<'_>, inf
         ptr: decoded.ptr.map(Hex),
         count: decoded.count,
         dtype: decoded.dtype,
+        rank: decoded.rank,
+        nranks: decoded.nranks,
         open: matches!(call.end, End::Open | End::Stuck),
         stuck: call.end == End::Stuck,
     })

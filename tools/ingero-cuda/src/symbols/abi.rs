@@ -109,6 +109,14 @@ mod tests {
     }
 
     #[test]
+    fn a_unique_id_by_value() {
+        // ncclCommInitRank(ncclComm_t *, int, ncclUniqueId (128 bytes), int)
+        let params = [Param::Skip, Param::Ranks, Param::SkipBytes(128), Param::Rank];
+        assert_eq!(words(Arch::X86_64, &params), [W(0), W(1), W(6), W(2)]);
+        assert_eq!(words(Arch::Aarch64, &params), [W(0), W(1), Place::Reference(2), W(3)]);
+    }
+
+    #[test]
     fn large_structures() {
         // cudaMemset3DAsync(cudaPitchedPtr (32 bytes), int, cudaExtent, cudaStream_t)
         let params = [Param::SkipBytes(32), Param::Skip, Param::Extent, Param::Stream];

@@ -91,4 +91,8 @@ pub struct Decoded {
     pub count: Option<u64>,
     /// Element type of a collective.
     pub dtype: Option<&'static str>,
+    /// This process's number in a communicator that is set up.
+    pub rank: Option<u32>,
+    /// How many are in it.
+    pub nranks: Option<u32>,
 }

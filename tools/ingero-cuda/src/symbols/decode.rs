@@ -61,6 +61,8 @@ enum Field {
     },
     Count,
     Dtype,
+    Rank,
+    Ranks,
 }
 
 impl Field {
@@ -86,6 +88,8 @@ impl Field {
             Param::Shmem32 => Self::Shmem { narrow: true },
             Param::Count => Self::Count,
             Param::Dtype => Self::Dtype,
+            Param::Rank => Self::Rank,
+            Param::Ranks => Self::Ranks,
             Param::Skip | Param::SkipBytes(_) | Param::Extent | Param::Out | Param::Out32 | Param::Inside(_) => {
                 return None;
             }
@@ -166,6 +170,8 @@ impl Decoder {
                     out.shmem = word.map(|word| if narrow { low(word).into() } else { word });
                 }
                 Field::Count => out.count = word,
+                Field::Rank => out.rank = word.map(low),
+                Field::Ranks => out.nranks = word.map(low),
                 Field::Dtype => {
                     let known = word.and_then(|code| dtype(low(code)));
                     out.dtype = known.map(|(name, _)| name);
@@ -382,5 +388,13 @@ mod tests {
         let words = [0x7fff_0000, 0, 0x7fff_1000, 0x57];
         let set = decode(Cudart, "cudaMemset3DAsync", Arch::Aarch64, &words);
         assert_eq!((set.bytes, set.stream), (None, Some(0x57)));
+        // And the rank is in x3, where x86-64 has it in rdx: there the id is on the stack.
+        let words = [0x7fff_0000, 0xffff_ffff_0000_0008, 0x7fff_1000, 0xffff_ffff_0000_0003];
+        let joins = decode(Nccl, "ncclCommInitRank", Arch::Aarch64, &words);
+        assert_eq!((joins.rank, joins.nranks), (Some(3), Some(8)));
+        let joins = decode(Nccl, "ncclCommInitRankConfig", Arch::X86_64, &[0x7fff_0000, 8, 5, 0x7fff_2000]);
+        assert_eq!((joins.rank, joins.nranks), (Some(5), Some(8)));
+        let joins = decode(Nccl, "ncclCommInitRankScalable", Arch::X86_64, &[0x7fff_0000, 8, 5, 2]);
+        assert_eq!((joins.rank, joins.nranks), (Some(5), Some(8)));
     }
 }

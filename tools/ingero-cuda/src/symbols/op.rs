@@ -100,6 +100,10 @@ pub(super) enum Param {
     Count,
     /// `ncclDataType_t`.
     Dtype,
+    /// `int` number of this process in a communicator.
+    Rank,
+    /// `int` number of processes in it.
+    Ranks,
     /// A pointer to a structure that is read at the entry.
     Inside(Memory),
 }

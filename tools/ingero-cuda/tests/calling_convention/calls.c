@@ -51,6 +51,7 @@ typedef struct { void *ptr; size_t pitch, xsize, ysize; } cudaPitchedPtr;
 typedef struct { size_t width, height, depth; } cudaExtent;
 typedef struct { size_t x, y, z; } cudaPos;
 typedef struct { int type, id; } CUmemLocation;
+typedef struct { char internal[128]; } ncclUniqueId;
 typedef unsigned long long CUdeviceptr;
 typedef void *P;
 typedef const void *CP;
@@ -206,11 +207,15 @@ static void memory(void)
 
 static void collectives(void)
 {
+	const ncclUniqueId id = {"all the same id"};
+
 	CALL("ncclAllReduce", (CP, P, size_t, int, int, P, P), (ANY, ANY, 1000, 6, 0, ANY, STREAM));
 	CALL("ncclReduce", (CP, P, size_t, int, int, int, P, P), (ANY, ANY, 1000, 8, 0, 3, ANY, STREAM));
 	CALL("ncclAllGather", (CP, P, size_t, int, P, P), (ANY, ANY, 1000, 9, ANY, STREAM));
 	CALL("ncclBroadcast", (CP, P, size_t, int, int, P, P), (ANY, ANY, 1000, 2, 3, ANY, STREAM));
 	CALL("ncclSend", (CP, size_t, int, int, P, P), (ANY, 1000, 1, 3, ANY, STREAM));
+	CALL("ncclCommInitRank", (P *, int, ncclUniqueId, int), (OUT, 8, id, 5));
+	CALL("ncclCommInitRankConfig", (P *, int, ncclUniqueId, int, P), (OUT, 8, id, 5, ANY));
 	CALL("ncclPutSignal", (CP, size_t, int, int, P, size_t, int, int, U, P, P),
 	     (ANY, 1000, 4, 3, ANY, ANY_SIZE, 1, 2, 3, ANY, STREAM));
 }

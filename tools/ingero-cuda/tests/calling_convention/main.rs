@@ -120,6 +120,8 @@ fn expected() -> Vec<(&'static str, Decoded)> {
         ("ncclAllGather", nccl("bfloat16", 2)),
         ("ncclBroadcast", nccl("int32", 4)),
         ("ncclSend", nccl("uint8", 1)),
+        ("ncclCommInitRank", Decoded { rank: Some(5), nranks: Some(8), ..none }),
+        ("ncclCommInitRankConfig", Decoded { rank: Some(5), nranks: Some(8), ..none }),
         ("ncclPutSignal", nccl("int64", 8)),
     ]
 }

@@ -193,6 +193,8 @@ impl<'a> Renderer<'a> {
             ptr: op.ends_with("Free").then_some(Hex(event.arg0 as u64)),
             count: None,
             dtype: None,
+            rank: None,
+            nranks: None,
             open: false,
             stuck: false,
         };

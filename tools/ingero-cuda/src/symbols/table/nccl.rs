@@ -21,6 +21,10 @@ const ROOTED: &[Param] = &[Skip, Skip, Count, Dtype, Skip, Skip, Stream];
 /// buffer, count, type, peer or root, comm, stream.
 const ONE_BUFFER: &[Param] = &[Skip, Count, Dtype, Skip, Skip, Stream];
 
+/// comm, ranks, id, rank: `ncclUniqueId` is a structure of 128 bytes that is passed by value, on the stack (x86-64) or by
+/// reference (Arm).
+const JOINING: &[Param] = &[Skip, Ranks, SkipBytes(128), Rank];
+
 #[rustfmt::skip]
 pub(super) const OPS: &[Op] = &[
     op("ncclAllReduce", Collective, REDUCING),
@@ -50,9 +54,10 @@ pub(super) const OPS: &[Op] = &[
 
     op("ncclMemAlloc", Alloc, &[Out, Size]),
     op("ncclMemFree", Free, &[Ptr]),
-    op("ncclCommInitRank", Init, &[]),
-    op("ncclCommInitRankConfig", Init, &[]),
-    op("ncclCommInitRankScalable", Init, &[]),
+    op("ncclCommInitRank", Init, JOINING),
+    op("ncclCommInitRankConfig", Init, JOINING),
+    // comm, ranks, rank, number of ids, ids, config.
+    op("ncclCommInitRankScalable", Init, &[Skip, Ranks, Rank]),
     op("ncclCommInitAll", Init, &[]),
     op("ncclCommSplit", Init, &[]),
     op("ncclCommShrink", Init, &[]),
