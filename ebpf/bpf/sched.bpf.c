@@ -124,15 +124,13 @@ int sched_switch(__u64 *ctx)
 	struct task_struct *prev = (void *)ctx[1];
 	struct task_struct *next = (void *)ctx[2];
 	unsigned int prev_state = 0;
-	__u32 *depth = irq_depth_here();
 	struct thread *t;
 	__u64 now;
 
 	/* Volatile: where the argument does not exist, it must not be read ahead of this branch. */
 	if (has_prev_state)
 		prev_state = *(volatile __u64 *)&ctx[3];
-	if (depth)
-		*depth = 0;
+	irq_reset();
 	now = bpf_ktime_get_ns();
 
 	t = watched(prev);

@@ -17,38 +17,6 @@
 
 #include "sched_state.h"
 
-static __always_inline __u32 *irq_depth_here(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&irq_depth, &zero);
-}
-
-static __always_inline int irq_enter(void)
-{
-	__u32 *depth = irq_depth_here();
-
-	if (depth)
-		*depth += 1;
-	return 0;
-}
-
-static __always_inline int irq_exit(void)
-{
-	__u32 *depth = irq_depth_here();
-
-	if (depth && *depth)
-		*depth -= 1;
-	return 0;
-}
-
-static __always_inline bool in_irq(void)
-{
-	__u32 *depth = irq_depth_here();
-
-	return depth && *depth;
-}
-
 SEC("tp_btf/irq_handler_entry")
 int irq_handler_entry(void *ctx)
 {

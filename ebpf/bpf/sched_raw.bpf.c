@@ -301,19 +301,11 @@ int mm_page_alloc(void *ctx)
 SEC("tracepoint")
 int interrupt_entry(void *ctx)
 {
-	__u32 *depth = irq_depth_here();
-
-	if (depth)
-		*depth += 1;
-	return 0;
+	return irq_enter();
 }
 
 SEC("tracepoint")
 int interrupt_exit(void *ctx)
 {
-	__u32 *depth = irq_depth_here();
-
-	if (depth && *depth)
-		*depth -= 1;
-	return 0;
+	return irq_exit();
 }

@@ -5,13 +5,9 @@
 #ifndef INGERO_SCHED_RAW_H
 #define INGERO_SCHED_RAW_H
 
-#include "sched.h"
-
-#include "loss.h"
-#include "ring.h"
+#include "sched_common.h"
 
 #define CLONE_THREAD 0x00010000
-#define PAGES_MAX_NS 10000000ull
 
 /* Set by the loader: offsets in the records of trace events, bytes, from the kernel's format files. */
 volatile const __u16 at_switch_prev = 0;
@@ -30,30 +26,6 @@ volatile const __u16 at_exec_old_tid = 0;
 volatile const __u16 at_exit_last = 0;
 volatile const __u16 at_alloc_frame = 0;
 volatile const __u16 at_alloc_order = 0;
-
-volatile const __u8 watch_all = 0;
-volatile const __u8 raw_pages = 0;
-volatile const __u64 page_bytes = 4096;
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16 * 1024 * 1024);
-} events SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} irq_depth SEC(".maps");
-
-/* [0]: the instant at which tracing ends, all ones while it goes on; 0 before it begins. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} stop_at SEC(".maps");
 
 /* The process of every thread of the machine, as far as there is room; a thread that is not in it is named nowhere. */
 struct {
@@ -110,19 +82,6 @@ static __always_inline struct raw_thread *watched(__u32 tid)
 	return bpf_map_lookup_elem(&threads, &tid);
 }
 
-static __always_inline __u64 stop_ns(void)
-{
-	__u32 zero = 0;
-	__u64 *at = bpf_map_lookup_elem(&stop_at, &zero);
-
-	return at ? *at : ~0ull;
-}
-
-static __always_inline bool stopped(__u64 now)
-{
-	return now >= stop_ns();
-}
-
 static __always_inline void fill_current(struct who *who)
 {
 	__u64 ids = bpf_get_current_pid_tgid();
@@ -161,19 +120,6 @@ static __always_inline void fill_head(struct event_head *head, __u32 kind, __u64
 	head->ns_pid = 0;
 	fill_current(&head->who);
 }
-
-/* Room for an event whose interval begins at `from_ns`, or NULL; either way it has been seen. */
-#define reserve(event, from_ns) \
-	({ \
-		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0); \
-		if (event) \
-			add_one(counters_here(), seen); \
-		else \
-			count_lost(ring_full, from_ns); \
-		event; \
-	})
-
-#define submit(event) bpf_ringbuf_submit(event, ring_submit_flags(&events, sizeof(*event)))
 
 /* An interval of which only one end was seen: see sched_state.h. */
 static __always_inline void lost_end(struct raw_thread *t, __u64 from_ns, __u64 to_ns)
@@ -239,29 +185,6 @@ static __always_inline void flush_pages(struct raw_thread *t)
 	}
 	t->pages = 0;
 	t->pages_bytes = 0;
-}
-
-static __always_inline __u32 *irq_depth_here(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&irq_depth, &zero);
-}
-
-static __always_inline bool in_irq(void)
-{
-	__u32 *depth = irq_depth_here();
-
-	return depth && *depth;
-}
-
-/* A context switch does not happen in an interrupt. */
-static __always_inline void irq_reset(void)
-{
-	__u32 *depth = irq_depth_here();
-
-	if (depth)
-		*depth = 0;
 }
 
 #endif

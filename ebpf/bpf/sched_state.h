@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-3-Clause */
 /*
- * What the programs of sched.bpf.c share: what the loader sets, the maps, what is kept of each thread, and how an event gets
- * into the ring or is counted as lost.
+ * What the programs of sched.bpf.c share: whom they watch, and what is kept of each thread.
  */
 #ifndef INGERO_SCHED_STATE_H
 #define INGERO_SCHED_STATE_H
 
-#include "sched.h"
-
-#include "loss.h"
 #include "ns_pid.h"
-#include "ring.h"
+#include "sched_common.h"
 
 /* `__state` bits, linux/sched.h. */
 #define TASK_INTERRUPTIBLE 0x0001
@@ -24,31 +20,8 @@
 #define TASK_RTLOCK_WAIT 0x1000
 #define TASK_FROZEN 0x8000
 
-/* Set by the loader. */
-
-/* Watch every thread there is. */
-volatile const __u8 watch_all = 0;
-/* One record for each page allocation instead of sums. */
-volatile const __u8 raw_pages = 0;
-/* sched_switch has its fourth argument, the state that `prev` leaves with (5.18 and newer). */
+/* Set by the loader: sched_switch has its fourth argument, the state that `prev` leaves with (5.18 and newer). */
 volatile const __u8 has_prev_state = 1;
-volatile const __u64 page_bytes = 4096;
-
-/* A sum of page allocations is written at the latest after this time. */
-#define PAGES_MAX_NS 10000000ull
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16 * 1024 * 1024);
-} events SEC(".maps");
-
-/* How many interrupt handlers are running on this CPU, one inside the other. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} irq_depth SEC(".maps");
 
 /* Processes that user space asks to watch, for the iterator: TGID -> enum why. */
 struct {
@@ -57,14 +30,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } requests SEC(".maps");
-
-/* [0]: the instant at which tracing ends, all ones while it goes on; 0 before it begins. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} stop_at SEC(".maps");
 
 /* What the iterator has done since it was loaded. */
 enum { TASKS_ADDED, TASKS_FAILED, TASKS_COUNTERS };
@@ -111,20 +76,6 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-static __always_inline __u64 stop_ns(void)
-{
-	__u32 zero = 0;
-	__u64 *at = bpf_map_lookup_elem(&stop_at, &zero);
-
-	return at ? *at : ~0ull;
-}
-
-/* Whether tracing has ended at `now`, though not all programs are detached yet, or has not begun. */
-static __always_inline bool stopped(__u64 now)
-{
-	return now >= stop_ns();
-}
-
 static __always_inline struct thread *watched(struct task_struct *task)
 {
 	return bpf_task_storage_get(&threads, task, NULL, 0);
@@ -163,19 +114,6 @@ static __always_inline void fill_head(struct event_head *head, __u32 kind, __u64
 	head->ns_pid = ns_pid;
 	fill_who(&head->who, task);
 }
-
-/* Room for an event whose interval begins at `from_ns`, or NULL; either way it has been seen. */
-#define reserve(event, from_ns) \
-	({ \
-		event = bpf_ringbuf_reserve(&events, sizeof(*event), 0); \
-		if (event) \
-			add_one(counters_here(), seen); \
-		else \
-			count_lost(ring_full, from_ns); \
-		event; \
-	})
-
-#define submit(event) bpf_ringbuf_submit(event, ring_submit_flags(&events, sizeof(*event)))
 
 /*
  * An interval of which only one end was seen, between `from_ns` and now: a program did not run at the other. The kernel skips

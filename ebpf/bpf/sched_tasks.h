@@ -139,7 +139,8 @@ static __always_inline void write_if_in_flight(struct seq_file *seq, __u64 index
 	struct io_event *made;
 	struct io_event e;
 
-	if (!address || !*address)
+	/* A kernel without block devices has no such structure. */
+	if (!address || !*address || !bpf_core_field_exists(((struct request *)0)->state))
 		return;
 	made = bpf_map_lookup_elem(&in_flight, address);
 	if (!made || BPF_CORE_READ((struct request *)*address, state) != MQ_RQ_IN_FLIGHT)

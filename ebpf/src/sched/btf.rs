@@ -59,10 +59,15 @@ impl Btf {
         for iterator in ["watch_tasks", "open_tasks"] {
             load_iterator(kernel, &mut ebpf, iterator)?;
         }
-        // While all maps are still in place.
-        let cu_init = if config.cu_init { Some(CuInit::load(kernel, OBJECT, &mut ebpf)?) } else { None };
+        // While all maps are still in place. Processes can be found without it, by looking.
+        let cu_init = config.cu_init.then(|| CuInit::load(kernel, OBJECT, &mut ebpf));
         let shared = Shared::take(&mut ebpf)?;
-        let points = Points::attach(kernel, &mut ebpf, config)?;
+        let mut points = Points::attach(kernel, &mut ebpf, config)?;
+        let cu_init = cu_init.and_then(|loaded| {
+            let known = if loaded.is_ok() { &mut points.attached } else { &mut points.missing };
+            known.push("cuInit");
+            loaded.ok()
+        });
         let ring = Ring::take(&mut ebpf, "events")?;
         let requests = take(&mut ebpf, "requests", HashMap::try_from)?;
         let tasks = take(&mut ebpf, "tasks", Array::try_from)?;
@@ -108,6 +113,10 @@ impl Btf {
     fn tasks(&self) -> io::Result<[u64; 2]> {
         let get = |index| self.tasks.get(&index, 0).map_err(io::Error::other);
         Ok([get(0)?, get(1)?])
+    }
+
+    pub(super) fn has_cu_init(&self) -> bool {
+        self.cu_init.is_some()
     }
 
     pub(super) fn probe_cu_init(&mut self, library: &File, offset: u64) -> io::Result<()> {

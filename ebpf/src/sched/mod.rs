@@ -280,7 +280,7 @@ impl Tracer {
 
     /// Whether there is [`Self::probe_cu_init`].
     pub fn has_cu_init(&self) -> bool {
-        matches!(self.side, Side::Btf(_))
+        matches!(&self.side, Side::Btf(btf) if btf.has_cu_init())
     }
 
     /// Has every process that calls cuInit watched from that instant. `library` is a copy of libcuda, `offset` where in the

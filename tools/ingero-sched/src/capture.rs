@@ -113,6 +113,9 @@ impl Capture {
             mode: self.mode,
         };
         self.stream.start(filter, probes)?;
+        if options.finds_cuda() && !self.tracer.has_cu_init() {
+            self.log.detail("no probe on cuInit here: processes that use CUDA are found by looking");
+        }
         for &pid in &options.pids {
             self.tracer.request(pid, Why::Asked).with_context(|| format!("asking to watch process {pid}"))?;
         }

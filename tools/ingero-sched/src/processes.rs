@@ -93,10 +93,16 @@ impl Processes {
         let scan = scanner.scanner.scan().context("looking for processes that use CUDA in /proc")?;
         scanner.next = Instant::now() + scanner.every;
         if scan.cost.denied > 0 && !std::mem::replace(&mut scanner.denied, true) {
-            log.warn(format!(
-                "{} processes may not be looked at by this user: if they use CUDA already, they are not found; run it with sudo",
+            let what = format!(
+                "{} processes may not be looked at: if they use CUDA already, they are not found",
                 scan.cost.denied
-            ));
+            );
+            // What is denied to root is hidden on purpose; nothing is to be done about it.
+            if rustix::process::geteuid().is_root() {
+                log.detail(what);
+            } else {
+                log.warn(format!("{what}; run it with sudo"));
+            }
         }
         let mut any = false;
         for found in scan.appeared {
