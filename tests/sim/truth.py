@@ -47,6 +47,8 @@ class Paths:
     def __init__(self, world):
         self.world = world
         self.starts = {}
+        # times off the CPU in which the thread was throttled for a part: one record, no name for the parts
+        self.throttled = {id(s.off) for p in world.sim.procs for th in p.threads for s in th.segs if s.kind == QUOTA and s.off is not None}
 
     def segs(self, th, lo, hi):
         """The thread's stretches within [lo, hi], clipped."""
@@ -135,6 +137,8 @@ class Paths:
             if seg.born and not (self.world.newborns and off is not None):
                 # a new thread's wait for its first CPU may be in no record
                 causes += [name("host_cpu", party), "unexplained"]
+            if off is not None and id(off) in self.throttled:
+                causes.append(name("quota", party))
             who = self.holders(seg, a, b, th)
             if off is not None:
                 # what the record shows: who took the CPU, who had that on which it came back
@@ -288,8 +292,10 @@ def slow_calls(world, proc, paths):
         warm = sorted(c.end - c.start for c in calls if not c.warmup and not c.cold)
         if not warm:
             continue
+        if len(warm) < 10:  # too few to say what is usual: with those of the first steps
+            warm = sorted(c.end - c.start for c in calls if not c.cold)
         s = Slow(proc, op, {"dir": direction, "bytes": size})
-        s.calls, s.median = len(calls), warm[len(warm) // 2]
+        s.calls, s.median = len(calls), warm[(len(warm) - 1) // 2]
         for c in calls:
             ns = c.end - c.start
             if ns <= 2 * s.median or ns <= s.median + 60_000:
