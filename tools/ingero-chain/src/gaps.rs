@@ -15,7 +15,7 @@
 //!
 //! Some stretches are no gaps whatever their length, because the call that ends them tells that the GPU had work
 //! all along: a query that says "not ready", a synchronise that goes on to wait. Nothing can have been enqueued in
-//! the stretch itself, so what is still unfinished at its end was there at its beginning:
+//! the stretch itself (where no calls were lost), so what is still unfinished at its end was there at its beginning:
 //!
 //! ```text
 //!   host   launch |------- prepares the next batch -------| synchronise, asleep for 30 ms |

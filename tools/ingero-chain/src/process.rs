@@ -239,7 +239,8 @@ impl CudaProcess {
         if between.start_ns < from_ns || self.calls > 1000 && between.len_ns() < limit_ns / 2 {
             return;
         }
-        if between.gpu_busy {
+        // Unless a call that isn't on record may have given it something to do just before.
+        if between.gpu_busy && cuda_losses.count(self.pid, between.start_ns, between.end_ns) == 0 {
             self.gpu_busy_ns += between.len_ns();
             return;
         }

@@ -135,6 +135,36 @@ fn one_process_of_many_can_be_asked_for() {
 }
 
 #[test]
+fn a_gpu_that_is_found_busy_waited_for_nobody() {
+    // 50 ms of host work, then a synchronise that waits for 30 ms; three times.
+    let steps = |wait_ms: u64, lost: bool| {
+        let mut s = Stream::working();
+        for i in 0..3 {
+            let t = (3000 + 100 * i) * MS;
+            s = s.call("cudaLaunchKernel", 100, t, 10_000);
+            if lost {
+                s = s.put(json!({"src":"ingero","op":"lost","mono_ns":t + 50 * MS,"dur_ns":10,"stream":"cuda","count":1,"why":"sampled"}));
+            }
+            s = s.call("cudaDeviceSynchronize", 100, t + 50 * MS, wait_ms * MS + 10_000);
+        }
+        s.end(3300 * MS)
+    };
+    let gaps = |s: &Stream| s.found("gap").iter().filter(|gap| gap["call"] == "cudaDeviceSynchronize").count();
+    let busy = steps(30, false);
+    assert_eq!((gaps(&busy), &busy.report().last().unwrap()["gpu_busy_ns"]), (0, &json!(3 * (50 * MS - 10_000))));
+    assert_eq!(gaps(&steps(0, false)), 1, "it was done before");
+    assert_eq!(gaps(&steps(30, true)), 1, "what it waits for may have been enqueued by a call that is in no record");
+    // The same wait made by hand: "not ready" (600) seven times, 20 ms apart.
+    let mut s = Stream::working();
+    for i in 0..8 {
+        let ret = if i < 7 { 600 } else { 0 };
+        s = s.put(json!({"src":"cudart","op":"cudaStreamQuery","mono_ns":(3001 + 20 * i) * MS,"dur_ns":1000,"pid":100,"tid":100,"comm":"train","depth":0,"ret":ret}));
+    }
+    let gap = &s.end(3200 * MS).found("gap");
+    assert!(gap.iter().map(|gap| gap["lost_ns"].as_u64().unwrap()).sum::<u64>() < 21 * MS, "{gap:?}");
+}
+
+#[test]
 fn requests_to_a_device_are_told_beside_the_wait_for_one() {
     let mut s = Stream::working();
     for i in 0..20 {
