@@ -55,6 +55,8 @@ pub struct Engine {
     pub(crate) records: u64,
     pub(crate) bad_lines: u64,
     own_bad_lines: u64,
+    /// Of these, those since the last record.
+    bad_here: u64,
     pub(crate) lost: u64,
     pub(crate) late: u64,
     /// Processes with CUDA calls that had ended and of which nothing is kept.
@@ -62,10 +64,27 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A line that was no record.
+    /// A line that was no record. It may have been one, of either tracer, that ended between its neighbours.
     pub fn bad_line(&mut self) {
         self.bad_lines += 1;
         self.own_bad_lines += 1;
+        self.bad_here += 1;
+    }
+
+    /// What the bad lines since the last record may have been lies between it and one that ends at `end_ns`.
+    fn place_bad_lines(&mut self, end_ns: u64) {
+        let count = std::mem::take(&mut self.bad_here);
+        if count > 0 {
+            let loss = Loss {
+                start_ns: self.now_ns.min(end_ns),
+                end_ns: self.now_ns.max(end_ns),
+                pid: None,
+                count: Some(count),
+                sampled: false,
+            };
+            self.sched_losses.add(loss);
+            self.cuda_losses.add(loss);
+        }
     }
 
     /// An object whose keys aren't of the contract's types: somebody else's record.
@@ -112,6 +131,7 @@ impl Engine {
 
     /// A record whose time is to be believed.
     fn take(&mut self, record: &Record<'_>, line: &[u8], start_ns: u64, end_ns: u64) {
+        self.place_bad_lines(end_ns);
         self.seen_from(start_ns);
         self.now_ns = self.now_ns.max(end_ns);
         match &*record.src {
@@ -164,6 +184,14 @@ impl Engine {
     /// No more records will come.
     pub fn end(&mut self) {
         self.tracers.finished = true;
+        self.place_bad_lines(self.now_ns);
+        if let Some((held_ns, line)) = self.leap.take()
+            && self.tracers.stopped_within(held_ns, LEAP_NS)
+            && let Parsed::Record(held) = parse(&line)
+        {
+            // The last record after a long silence: the end confirms it.
+            self.take(&held, &line, held_ns.saturating_sub(held.dur_ns.unwrap_or(0)), held_ns);
+        }
         self.settle(true);
     }
 
@@ -218,7 +246,7 @@ impl Engine {
         let count = record.count;
         match record.why.as_deref() {
             // Dropped by ingero-join, so not among the lines that are read here.
-            Some(why::BAD_LINE) => return self.bad_lines += count.unwrap_or(1),
+            Some(why::BAD_LINE) => self.bad_lines += count.unwrap_or(1),
             // These records are there, flagged, only out of order.
             Some(why::LATE) => return self.late += count.unwrap_or(1),
             _ => self.lost += count.unwrap_or(1),

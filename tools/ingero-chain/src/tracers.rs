@@ -114,6 +114,11 @@ impl Tracers {
         self.stops_ns.iter().copied().filter(|&stop| stop >= now_ns).min().unwrap_or(now_ns)
     }
 
+    /// Whether one of them said that it stopped about then.
+    pub fn stopped_within(&self, at_ns: u64, distance_ns: u64) -> bool {
+        self.stops_ns.iter().any(|stop_ns| stop_ns.abs_diff(at_ns) <= distance_ns)
+    }
+
     fn all_stopped(&self) -> bool {
         self.stops_ns.len() >= self.starts.max(1)
     }

@@ -165,6 +165,45 @@ fn a_gpu_that_is_found_busy_waited_for_nobody() {
 }
 
 #[test]
+fn a_line_that_can_not_be_read_is_a_record_that_is_missing() {
+    // In each gap of 50 ms the thread is in D for 45; of the last, that record is broken.
+    let mut s = Stream::working();
+    for i in 0..10 {
+        let t = (3001 + 50 * i) * MS;
+        s = s.put(json!({"src":"sched","op":"sched_switch","mono_ns":t,"dur_ns":45 * MS,"pid":100,"tid":100,"comm":"train","state":"D","runq_ns":0}))
+            .call("cudaLaunchKernel", 100, t + 49 * MS, 10_000);
+    }
+    let s = s.end(3510 * MS);
+    let lines: Vec<String> = s.0.iter().map(|record| format!("{record}\n")).collect();
+    let at = lines.iter().rposition(|line| line.contains("sched_switch")).unwrap();
+    let gap = |lines: &[String]| -> Value {
+        serde_json::from_str(text(&chain(&[], &lines.concat()).stdout).lines().next().unwrap()).unwrap()
+    };
+    let mut broken = lines.clone();
+    broken[at].truncate(40);
+    broken[at].push('\n');
+    let cause = |gap: &Value, cause: &str| {
+        let causes = gap["causes"].as_array().unwrap();
+        causes.iter().find(|c| c["cause"] == cause).map_or(0, |c| c["ns"].as_u64().unwrap())
+    };
+    let (whole, broken) = (gap(&lines), gap(&broken));
+    assert_eq!((&whole["n"], cause(&whole, "io_wait")), (&json!(10), 450 * MS));
+    assert_eq!((&broken["n"], cause(&broken, "io_wait")), (&json!(9), 405 * MS), "{broken}");
+    assert_eq!(
+        cause(&broken, "host_cpu"),
+        cause(&whole, "host_cpu") - (5 * MS - 10_000),
+        "nothing is put in its place"
+    );
+    // ingero-join says which stream it was of.
+    let told = json!({"src":"ingero","op":"lost","mono_ns":3451 * MS,"dur_ns":49 * MS,"stream":"sched","count":1,"why":"bad_line"});
+    let mut joined = lines.clone();
+    joined[at] = format!("{told}\n");
+    let joined = gap(&joined);
+    assert_eq!((&joined["n"], cause(&joined, "io_wait")), (&json!(10), 405 * MS), "{joined}");
+    assert_eq!(cause(&joined, "host_cpu"), cause(&whole, "host_cpu") - (5 * MS - 10_000));
+}
+
+#[test]
 fn requests_to_a_device_are_told_beside_the_wait_for_one() {
     let mut s = Stream::working();
     for i in 0..20 {
