@@ -370,6 +370,8 @@ pub struct Summary {
     pub not_judged_ns: u64,
     /// Stretches between calls in which the GPU had work, as the call that ended them tells: in no chain.
     pub gpu_busy_ns: u64,
+    /// Gaps before processes found their rhythm, where nothing like them came after: in no chain.
+    pub start_up_ns: u64,
     /// From the last work to the last call of processes that ended: in no chain.
     pub wind_down_ns: u64,
     /// Calls of which only the entry was traced: nothing is said about the time in or between them.

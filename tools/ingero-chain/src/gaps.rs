@@ -207,6 +207,25 @@ impl Union {
     }
 }
 
+/// Which stretches of a process are gaps.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// From which length on.
+    pub limit_ns: u64,
+    /// Those before this instant are part of the start-up…
+    pub rhythm_ns: u64,
+    /// …if they are longer than this.
+    pub start_up_from_len_ns: u64,
+    /// Those from this instant on are part of the wind-down.
+    pub until_ns: u64,
+}
+
+impl Bounds {
+    fn is_start_up(&self, gap: &Settled) -> bool {
+        gap.start_ns < self.rhythm_ns && gap.len_ns > self.start_up_from_len_ns
+    }
+}
+
 /// A settled stretch.
 #[derive(Clone, Debug)]
 pub struct Settled {
@@ -293,9 +312,25 @@ impl Settlement {
         }
     }
 
-    /// The gaps that are kept one by one.
+    /// The stretches long enough for a gap that are kept one by one.
     pub fn kept_gaps(&self, limit_ns: u64) -> impl Iterator<Item = &Settled> {
         self.kept.iter().filter(move |gap| gap.len_ns >= limit_ns)
+    }
+
+    /// The gaps that are kept one by one.
+    pub fn counted(&self, bounds: Bounds) -> impl Iterator<Item = &Settled> {
+        self.kept_gaps(bounds.limit_ns).filter(move |gap| gap.start_ns < bounds.until_ns && !bounds.is_start_up(gap))
+    }
+
+    /// What the start-up held of them, in nanoseconds.
+    pub fn start_up_ns(&self, bounds: Bounds) -> u64 {
+        self.kept_gaps(bounds.limit_ns).filter(|gap| bounds.is_start_up(gap)).map(|gap| gap.len_ns).sum()
+    }
+
+    /// The longest stretch that begins in [`from_ns`, `until_ns`), in nanoseconds; of those that were folded, of all.
+    pub fn longest_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let kept = self.kept.iter().filter(|gap| (from_ns..until_ns).contains(&gap.start_ns)).map(|gap| gap.len_ns);
+        kept.max().unwrap_or(0).max(self.folded.max_ns)
     }
 
     /// How much of [`from_ns`, `to_ns`] lies in gaps that are kept one by one.
@@ -310,11 +345,10 @@ impl Settlement {
         self.kept.iter()
     }
 
-    /// The gaps among them: stretches of at least `limit_ns` that began before `until_ns`. (Those that were
-    /// folded are the oldest of very many, and began before it.)
-    pub fn gaps(&self, limit_ns: u64, until_ns: u64) -> GapSum {
+    /// The gaps among them, summed up. (Those that were folded are the oldest of very many, and began before the end.)
+    pub fn gaps(&self, bounds: Bounds) -> GapSum {
         let mut sum = self.folded.clone();
-        for gap in self.kept_gaps(limit_ns).filter(|gap| gap.start_ns < until_ns) {
+        for gap in self.counted(bounds) {
             sum.add(gap);
             sum.occurrences.push((gap.seq, gap.start_ns));
         }
@@ -413,7 +447,8 @@ mod tests {
             );
             (n, lost) = if len_ns >= 10 * MS { (n + 1, lost + len_ns) } else { (n, lost) };
         }
-        let gaps = settlement.gaps(10 * MS, u64::MAX);
+        let gaps =
+            settlement.gaps(Bounds { limit_ns: 10 * MS, rhythm_ns: 0, start_up_from_len_ns: 0, until_ns: u64::MAX });
         assert_eq!((gaps.n, gaps.lost_ns), (n, lost));
         assert!(settlement.kept.len() <= MAX_KEPT);
     }

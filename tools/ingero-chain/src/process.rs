@@ -8,7 +8,7 @@ use crate::calls::{self, GroupKey, Groups};
 use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::{Losses, Samples};
-use crate::gaps::{Before, Between, MIN_GAP_NS, Settled, Settlement, Union};
+use crate::gaps::{Before, Between, Bounds, MIN_GAP_NS, Settled, Settlement, Union};
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
@@ -32,6 +32,10 @@ pub struct OpenCall {
     pub bill: Bill,
 }
 
+/// A gap before the rhythm is part of the start-up if it is so many times longer than any after it…
+const START_UP_FACTOR: u64 = 10;
+/// …and if there are no more than so many of its like: more would be a rhythm of their own.
+const START_UP_GAPS: usize = 2;
 /// Operations whose entries are counted apart.
 const MAX_ENTRY_OPS: usize = 512;
 /// Open calls that are remembered.
@@ -215,6 +219,25 @@ impl CudaProcess {
                 self.judge(early, from_ns, sources, cuda_losses);
             }
         }
+    }
+
+    /// Which of the stretches without calls are gaps.
+    pub fn gap_bounds(&self) -> Bounds {
+        let (limit_ns, until_ns) = (self.union.limit_ns(), self.wind_down_ns().unwrap_or(u64::MAX));
+        let mut rhythm_ns = self.startup.rhythm_ns().unwrap_or(0);
+        let later_ns = self.settlements.values().map(|s| s.longest_ns(rhythm_ns, until_ns)).max().unwrap_or(0);
+        let early = || self.settlements.values().flat_map(|s| s.kept_gaps(limit_ns)).filter(|g| g.start_ns < rhythm_ns);
+        let longest_ns = early().map(|gap| gap.len_ns).max().unwrap_or(0);
+        if early().filter(|gap| gap.len_ns.saturating_mul(START_UP_FACTOR) >= longest_ns).count() > START_UP_GAPS {
+            rhythm_ns = 0;
+        }
+        Bounds { limit_ns, rhythm_ns, start_up_from_len_ns: later_ns.saturating_mul(START_UP_FACTOR), until_ns }
+    }
+
+    /// Gaps of its start-up: before its rhythm, and nothing like them after it. In nanoseconds.
+    pub fn start_up_ns(&self) -> u64 {
+        let bounds = self.gap_bounds();
+        self.settlements.values().map(|s| s.start_up_ns(bounds)).sum()
     }
 
     /// How long it wound down, as far as its calls tell: from the end of its work to the end of its last call.

@@ -92,16 +92,15 @@ impl Engine {
     }
 
     fn gap_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
-        let limit_ns = process.union.limit_ns();
-        let until_ns = process.wind_down_ns().unwrap_or(u64::MAX);
+        let bounds = process.gap_bounds();
         let mut chains = Vec::new();
         for (&call, settlement) in &process.settlements {
-            let gaps = settlement.gaps(limit_ns, until_ns);
+            let gaps = settlement.gaps(bounds);
             let lost_share = share(gaps.lost_ns, observed_ns);
             let Some(severity) = Severity::of(lost_share) else { continue };
             let mut chain = self.gap_chain(process, call, &gaps, severity, lost_share);
             if details {
-                let kept = settlement.kept_gaps(limit_ns).filter(|gap| gap.start_ns < until_ns);
+                let kept = settlement.counted(bounds);
                 chain.occurrences = self.occurrences(kept.map(|g| (g.start_ns, g.len_ns, g.seq, g.bill.clone())));
             }
             chains.push(chain);
@@ -111,10 +110,10 @@ impl Engine {
 
     /// All gaps of a process, where they are before more than one kind of call and worth a word together.
     fn gap_total(&self, process: &CudaProcess, observed_ns: u64) -> Option<GapTotal> {
-        let (limit_ns, until_ns) = (process.union.limit_ns(), process.wind_down_ns().unwrap_or(u64::MAX));
+        let bounds = process.gap_bounds();
         let (mut n, mut kinds, mut bill) = (0, 0, Bill::default());
         for settlement in process.settlements.values() {
-            let gaps = settlement.gaps(limit_ns, until_ns);
+            let gaps = settlement.gaps(bounds);
             n += gaps.n;
             kinds += u64::from(gaps.n > 0);
             bill.add_all(&gaps.bill);
@@ -473,6 +472,7 @@ impl Engine {
             gpu_busy_ns: self.cuda.values().map(|p| p.gpu_busy_ns).sum(),
             entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
             cold,
+            start_up_ns: self.cuda.values().map(CudaProcess::start_up_ns).sum(),
             wind_down_ns: self.cuda.values().map(CudaProcess::wound_down_ns).sum(),
             chains: Counts::of(chains),
             gaps,
@@ -516,7 +516,7 @@ fn unique_ids(chains: &mut [Chain]) {
 fn checked() -> Vec<String> {
     vec![
         format!(
-            "gap: no call in flight in the whole process for at least {GAP_FACTOR}x its usual time between calls and {} ms, after its cold start and before it winds down",
+            "gap: no call in flight in the whole process for at least {GAP_FACTOR}x its usual time between calls and {} ms, after its cold start (once it repeats itself, or if the like comes again) and before it winds down",
             MIN_GAP_NS / 1_000_000
         ),
         format!(

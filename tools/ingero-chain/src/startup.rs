@@ -18,6 +18,16 @@
 //! ```
 //!
 //! A process that never launches anything counts from the end of its second call.
+//!
+//! A few warm launches are no rhythm yet: a program may try a kernel, import its model code for a second and compile it for
+//! half a minute before it does the same thing over and over. The rhythm begins with the third *step*, a warm launch that is
+//! waited for, or with 256 warm launches. A gap before it belongs to the start if none after it lasts even a tenth as
+//! long; a loop that is starved from its first step has such gaps later, too.
+//!
+//! ```text
+//!   A A sync         imports, compiles         A sync  A sync  A sync  A sync …    start-up: nothing like it comes again
+//!   A A sync   waits for data   A sync   waits for data   A sync   waits for da…   starved:  both gaps count
+//! ```
 
 use std::collections::HashSet;
 
@@ -27,6 +37,8 @@ use crate::ops::Class;
 const RHYTHM_LAUNCHES: u64 = 256;
 /// Synchronising calls after the first launch that make a rhythm.
 const RHYTHM_SYNCS: u64 = 2;
+/// Warm launches that were waited for, after which a process does the same over and over.
+const RHYTHM_STEPS: u64 = 3;
 /// Before the rhythm: an allocation or free so long is cold.
 const COLD_ALLOC_NS: u64 = 5_000_000;
 /// Before the rhythm: another call so long is cold.
@@ -46,6 +58,11 @@ pub struct Startup {
     cold_launch_end_ns: u64,
     at_work_ns: Option<u64>,
     second_call_end_ns: Option<u64>,
+    warm_launches: u64,
+    steps: u64,
+    /// A warm launch has not been waited for.
+    in_step: bool,
+    rhythm_ns: Option<u64>,
     /// Calls that were cold, and their time in nanoseconds.
     pub cold: (u64, u64),
 }
@@ -89,6 +106,11 @@ impl Startup {
         self.at_work_ns.or(if never_launches || never_warm { self.second_call_end_ns } else { None })
     }
 
+    /// When it began to do the same over and over; `None` where it never did.
+    pub fn rhythm_ns(&self) -> Option<u64> {
+        self.rhythm_ns
+    }
+
     fn has_rhythm(&self) -> bool {
         self.launches >= RHYTHM_LAUNCHES || self.syncs_after_launch >= RHYTHM_SYNCS
     }
@@ -101,14 +123,26 @@ impl Startup {
         match class {
             Class::Launch | Class::Collective => {
                 self.launches += 1;
-                match (self.at_work_ns, cold || dur_ns >= WARM_LAUNCH_NS) {
-                    (None, true) => self.cold_launch_end_ns = end_ns,
-                    (None, false) => self.at_work_ns = Some(self.cold_launch_end_ns),
+                let warm = !cold && dur_ns < WARM_LAUNCH_NS;
+                match (self.at_work_ns, warm) {
+                    (None, false) => self.cold_launch_end_ns = end_ns,
+                    (None, true) => self.at_work_ns = Some(self.cold_launch_end_ns),
                     _ => {}
                 }
+                self.warm_launches += u64::from(warm);
+                self.in_step |= warm;
             }
-            Class::Sync if self.launches > 0 => self.syncs_after_launch += 1,
+            Class::Sync | Class::SyncCopy if self.in_step => {
+                self.steps += 1;
+                self.in_step = false;
+            }
             _ => {}
+        }
+        if class == Class::Sync && self.launches > 0 {
+            self.syncs_after_launch += 1;
+        }
+        if self.rhythm_ns.is_none() && (self.steps >= RHYTHM_STEPS || self.warm_launches >= RHYTHM_LAUNCHES) {
+            self.rhythm_ns = Some(end_ns);
         }
     }
 }
@@ -159,6 +193,25 @@ mod tests {
         call(&mut s, Class::Launch, Some("0x1"), false, 31 * MS, MS / 100);
         call(&mut s, Class::Launch, Some("0x3"), false, 50 * MS, 9 * MS);
         assert_eq!(s.gaps_from_ns(false), Some(20 * MS));
+    }
+
+    #[test]
+    fn steps_make_a_rhythm_and_launches_that_nobody_waits_for_do_in_the_end() {
+        let mut s = Startup::default();
+        let launch = |s: &mut Startup, end_ns| call(s, Class::Launch, Some("0x1"), false, end_ns, 10);
+        launch(&mut s, 10);
+        for end_ns in [20, 30, 40] {
+            call(&mut s, Class::Sync, None, false, end_ns, 5);
+        }
+        assert_eq!(s.rhythm_ns(), None, "nothing warm was waited for");
+        for end_ns in [50, 60, 70, 80] {
+            launch(&mut s, end_ns);
+            call(&mut s, Class::Sync, None, false, end_ns + 5, 5);
+        }
+        assert_eq!(s.rhythm_ns(), Some(75));
+        let mut s = Startup::default();
+        (0..300).for_each(|end_ns| _ = launch(&mut s, end_ns));
+        assert_eq!(s.rhythm_ns(), Some(256));
     }
 
     #[test]

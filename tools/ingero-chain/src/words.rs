@@ -166,6 +166,12 @@ pub fn total(total: &GapTotal) -> String {
 /// What no chain tells of.
 pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
     let mut lines = Vec::new();
+    if summary.start_up_ns > 0 {
+        let took = Nanos(summary.start_up_ns);
+        lines.push(format!(
+            "start-up: {took} between calls before the same was done over and over, and not again, counted nowhere"
+        ));
+    }
     if summary.wind_down_ns > 0 {
         let took = Nanos(summary.wind_down_ns);
         lines.push(format!("wind-down: {took} from the last work to the last call, counted nowhere"));
