@@ -315,4 +315,58 @@ mod tests {
         fs::remove_file(job.join("cpu.stat")).unwrap();
         assert_eq!(group.delta(&hierarchy, "/job"), None);
     }
+
+    /// A hierarchy below `dir` with a quota on /team and none on /team/job, in the files of this version.
+    fn limited_above(dir: &Path, version: Version) -> Hierarchy {
+        let job = dir.join("team/job");
+        fs::create_dir_all(&job).unwrap();
+        for (group, quota_us) in [(dir.join("team"), Some(20_000)), (job, None)] {
+            let (file, text) = match (version, quota_us) {
+                (Version::V1, Some(quota_us)) => ("cpu.cfs_quota_us", format!("{quota_us}\n")),
+                (Version::V1, None) => ("cpu.cfs_quota_us", "-1\n".to_owned()),
+                (Version::V2, Some(quota_us)) => ("cpu.max", format!("{quota_us} 100000\n")),
+                (Version::V2, None) => ("cpu.max", "max 100000\n".to_owned()),
+            };
+            fs::write(group.join(file), text).unwrap();
+            write_stat(&group, version, 0);
+        }
+        Hierarchy { version, mount_point: dir.into(), root: "/".into() }
+    }
+
+    /// So many periods, half of them throttled for 40 ms.
+    fn write_stat(group: &Path, version: Version, periods: u64) {
+        let throttled = periods / 2;
+        let time = match version {
+            Version::V1 => format!("throttled_time {}", throttled * 40_000_000),
+            Version::V2 => format!("usage_usec 7\nthrottled_usec {}", throttled * 40_000),
+        };
+        fs::write(group.join("cpu.stat"), format!("nr_periods {periods}\nnr_throttled {throttled}\n{time}\n")).unwrap();
+    }
+
+    #[test]
+    fn both_versions_say_the_same_of_the_same() {
+        let read = |version| {
+            let dir = tempfile::tempdir().unwrap();
+            let hierarchy = limited_above(dir.path(), version);
+            let mut quotas = Quotas { hierarchy: Some(hierarchy), members: BTreeMap::new(), groups: BTreeMap::new() };
+            // As /proc/7/cgroup would have it; it is read again only after a while.
+            let member = Member { path: "/team/job".into(), read: Instant::now() };
+            quotas.members.insert(7, member);
+            let first = quotas.deltas([7].into_iter());
+            write_stat(&dir.path().join("team"), version, 10);
+            (first, quotas.deltas([7].into_iter()), quotas.deltas([].into_iter()))
+        };
+        let quota = |periods, throttled, throttled_ns| Quota {
+            cgroup: "/team".into(),
+            pids: vec![7],
+            periods,
+            throttled,
+            throttled_ns,
+        };
+        for version in [Version::V1, Version::V2] {
+            // The quota that throttles the job sits on the group above it.
+            let want = (vec![quota(0, 0, 0)], vec![quota(10, 5, 200_000_000)], vec![]);
+            assert_eq!(read(version), want, "{version:?}");
+        }
+    }
 }
