@@ -137,15 +137,19 @@ static __always_inline void write_if_in_flight(struct seq_file *seq, __u64 index
 	__u32 slot = index;
 	__u64 *address = bpf_map_lookup_elem(&asked, &slot);
 	struct io_event *made;
+	struct request *rq;
 	struct io_event e;
 
 	/* A kernel without block devices has no such structure. */
 	if (!address || !*address || !bpf_core_field_exists(((struct request *)0)->state))
 		return;
 	made = bpf_map_lookup_elem(&in_flight, address);
-	if (!made || BPF_CORE_READ((struct request *)*address, state) != MQ_RQ_IN_FLIGHT)
+	rq = (struct request *)*address;
+	if (!made || BPF_CORE_READ(rq, state) != MQ_RQ_IN_FLIGHT)
 		return;
 	e = *made;
+	/* And what is left to do. */
+	e.bytes += BPF_CORE_READ(rq, __data_len);
 	bpf_seq_write(seq, &e, sizeof(e));
 }
 

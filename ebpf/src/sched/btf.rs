@@ -147,16 +147,19 @@ impl Btf {
         let bytes = self.iterate("open_tasks")?;
         let mut in_flight = Vec::new();
         for_each_event(&bytes, |event| match event {
-            Event::Io(io) => in_flight.push((io.head.mono_ns, io.head.who.tid)),
+            Event::Io(mut io) => {
+                in_flight.push((io.head.mono_ns, io.head.who.tid));
+                io.head.dur_ns = at_ns.saturating_sub(io.head.mono_ns);
+                each(Event::Io(Io { open: true, ..io }));
+            }
             other => each(other),
         });
         for (_, bytes) in &requests {
-            let Some((Event::Io(mut io), _)) = decode(bytes) else { continue };
-            io.head.dur_ns = at_ns.saturating_sub(io.head.mono_ns);
-            if in_flight.contains(&(io.head.mono_ns, io.head.who.tid)) {
-                each(Event::Io(Io { open: true, ..io }));
-            } else {
+            if let Some((Event::Io(mut io), _)) = decode(bytes)
+                && !in_flight.contains(&(io.head.mono_ns, io.head.who.tid))
+            {
                 // Its end was not seen, or it waits for its turn.
+                io.head.dur_ns = at_ns.saturating_sub(io.head.mono_ns);
                 each(Event::Unmatched(io.head));
             }
         }
