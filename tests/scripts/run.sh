@@ -4,7 +4,7 @@
 #   BIN=target/release DURATION=10s run.sh [PID]
 #
 # On the process PID; without one, on every CUDA process where there is an NVIDIA GPU; where there is none, on a training loop
-# that forked workers starve, which calls the stub library of tests/stub.
+# that forked workers starve, which calls the stub library of tests/stub; after it, what a recording from a GPU machine tells.
 set -euo pipefail
 
 PATH=$(cd "$BIN" && pwd):$PATH
@@ -38,3 +38,9 @@ fi
 "${as_root[@]}" ingero-cuda "${which[@]}" --duration "$DURATION" |
 	ingero-join <("${as_root[@]}" ingero-sched "${which[@]}" --duration "$DURATION") |
 	ingero-chain --format text
+
+if [ ! -e /dev/nvidiactl ] && [ $# -eq 0 ]; then
+	sample=tests/samples/dataloader-starved.ndjson.zst
+	echo "run: and a DataLoader with 4 workers on an H200, from $sample:" >&2
+	ingero-chain --format text "$(dirname "$0")/../../$sample"
+fi
