@@ -51,8 +51,10 @@ class Tracers:
             tracer.wait(timeout=60)
         self.ends = []
         for command in self.commands:
-            last = pathlib.Path(command[3]).read_text(encoding="utf-8").splitlines()[-1]
-            self.ends.append({k: v for k, v in json.loads(last).items() if k in ("stream", "seen", "written", "lost")})
+            end = last_object(pathlib.Path(command[3]).read_text(encoding="utf-8"))
+            if end.get("op") != "end":
+                sys.exit(f"overhead: {' '.join(map(str, command))} did not trace; what it said is above")
+            self.ends.append({key: end[key] for key in ("stream", "seen", "written", "lost")})
 
 
 def run(command):
