@@ -221,7 +221,7 @@ impl Engine {
         let stall = stall::of(process, self.sources(), &self.cuda_losses, end_ns)?;
         let lost_share = share(stall.lost_ns, observed_ns);
         let severity = Severity::of(lost_share)?;
-        let severity = if stall.lost_ns < STALL_NS { Severity::Low } else { severity };
+        let severity = if stall.lost_ns < STALL_NS || stall.thread_only { Severity::Low } else { severity };
         let chain = Chain {
             mono_ns: stall.start_ns,
             dur_ns: stall.lost_ns,

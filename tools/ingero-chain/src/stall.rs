@@ -11,6 +11,7 @@
 //! longer than anything before. A call that was seen to be open is told of from [`SHORT_NS`] on, because a short
 //! run may end before it has hung for long, but below [`STALL_NS`] it is a remark and no more.
 //!
+//! A thread that hangs while the others get on with something is a remark as well, from [`STALL_NS`] on.
 //! What the process does besides counts only if it gets on with something: a watchdog thread that asks every 100 ms
 //! whether an event has happened, while a collective hangs, does not.
 
@@ -38,6 +39,8 @@ pub struct Stall {
     pub call: GroupKey,
     /// Whether it hangs in a call.
     pub in_call: bool,
+    /// Only the thread hangs: the process gets on with something.
+    pub thread_only: bool,
     /// What is usual: the median duration of that call, or time between calls.
     pub usual_ns: u64,
     /// The GPU was drained when it began.
@@ -82,10 +85,14 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
     let start_ns = open.start_ns.max(process.progress_ns);
     let lost_ns = end_ns.saturating_sub(start_ns);
     // What it went through is known as far as it was told of.
+    let thread_only = lost_ns < SHORT_NS;
+    let start_ns = if thread_only { open.start_ns } else { start_ns };
+    let lost_ns = end_ns.saturating_sub(start_ns);
     let known_ns = open.end_ns.clamp(start_ns, end_ns.max(start_ns)) - start_ns;
     let mut bill = open.bill.scaled_to(known_ns);
     bill.add_unexplained(lost_ns - known_ns);
-    if lost_ns < SHORT_NS || open.end_ns - open.start_ns < longest_ns.saturating_mul(STALL_FACTOR) {
+    let least_ns = if thread_only { STALL_NS } else { SHORT_NS };
+    if lost_ns < least_ns || open.end_ns - open.start_ns < longest_ns.saturating_mul(STALL_FACTOR) {
         return None;
     }
     Some(Stall {
@@ -93,6 +100,7 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
         lost_ns,
         call: open.call,
         in_call: true,
+        thread_only,
         usual_ns: durations.map_or(0, |d| d.median_ns()),
         proven: false,
         lost: 0,
@@ -111,11 +119,17 @@ fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Op
     if lost_ns < process.union.usual.max_ns().saturating_mul(STALL_FACTOR) {
         return None;
     }
+    // While a tracer runs, what a thread does now is in no record yet: its silence is none to go by.
+    let mut sources = sources;
+    if !sources.sched.in_order {
+        sources.sched.ns = sources.sched.ns.min(end_ns.saturating_sub(1));
+    }
     Some(Stall {
         start_ns,
         lost_ns,
         call: process.last_call?,
         in_call: false,
+        thread_only: false,
         usual_ns: process.union.usual.median_ns(),
         proven: process.drain.is_drained(),
         lost: 0,

@@ -165,6 +165,39 @@ fn a_gpu_that_is_found_busy_waited_for_nobody() {
 }
 
 #[test]
+fn a_thread_that_hangs_while_others_go_on_is_a_remark() {
+    let mut s = Stream::working();
+    for i in 0..1000 {
+        s = s.call("cudaLaunchKernel", 101, (3001 + 5 * i) * MS, 10_000);
+    }
+    let s = s.open("ncclAllReduce", 100, 3001 * MS, 4999 * MS).end(8000 * MS);
+    let stall = &s.found("stall")[0];
+    assert_eq!((&stall["severity"], &stall["lost_ns"]), (&json!("low"), &json!(4999 * MS)));
+}
+
+#[test]
+fn what_a_silent_thread_does_just_now_is_not_known_yet() {
+    // It makes no call for 5 s, and the scheduler's stream goes on without a word about it: it may be in D.
+    let mut s = Stream::working();
+    for i in 0..6 {
+        s = s
+            .put(json!({"src":"sys","op":"sample","mono_ns":(2000 + 1000 * i) * MS,"dur_ns":1000 * MS,"cpu_pct":20.0}));
+    }
+    let lines: String = s.0.iter().map(|record| format!("{record}\n")).collect();
+    let so_far = text(&chain(&["--every", "1s"], &lines).stdout).to_owned();
+    let stalls: Vec<Value> =
+        so_far.lines().map(|l| serde_json::from_str(l).unwrap()).filter(|r: &Value| r["op"] == "stall").collect();
+    assert!(!stalls.is_empty(), "{so_far}");
+    assert!(
+        stalls.iter().all(|stall| stall["causes"] == json!([]) && stall["unexplained_ns"] == stall["lost_ns"]),
+        "{stalls:?}"
+    );
+    // Once the tracers stop, they would have told.
+    let stall = &s.end(8000 * MS).found("stall")[0];
+    assert_eq!(stall["causes"][0]["cause"], "host_cpu");
+}
+
+#[test]
 fn a_line_that_can_not_be_read_is_a_record_that_is_missing() {
     // In each gap of 50 ms the thread is in D for 45; of the last, that record is broken.
     let mut s = Stream::working();
