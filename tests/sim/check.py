@@ -142,7 +142,7 @@ class Checker:
             self.compare(f"gaps of {pid} before {op}", b, mine, 0)
             gs = [g for g in found if (g.call.op if g.call else None) == op and g.ns >= bounds.POSSIBLE_GAP_NS]
             big = [g for g in gs if g.ns >= bounds.CERTAIN_GAP_NS]
-            if len(mine) == 1 and big and not (self.world.lost or self.s.sched_late or self.s.sched_stops) and all(g.must for g in big):
+            if len(mine) == 1 and big and not (self.world.lost or self.s.sched_late or self.s.sched_stops or self.world.killed) and all(g.must for g in big):
                 if all(g.drained is True for g in gs) and mine[0].get("proven") is not True:
                     self.fail("proven", f"{brief(mine[0])}: each gap follows a synchronise, proven is {mine[0].get('proven')}")
                 if all(g.drained is False for g in gs) and mine[0].get("proven") is True:
