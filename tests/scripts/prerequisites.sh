@@ -23,6 +23,9 @@ if [ "${1:-build}" != build ]; then
 	need musl-gcc musl-tools
 	need python3 python3
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
+	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
+	need node nodejs
+	need npm npm
 fi
 if [ "${1:-build}" = kernels ]; then
 	need qemu-system-x86_64 qemu-system-x86

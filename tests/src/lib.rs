@@ -15,6 +15,7 @@
 
 mod binaries;
 pub mod bpf;
+pub mod clients;
 mod compiler;
 mod guest;
 mod machine;

@@ -184,3 +184,19 @@ fn raw_halves_of_a_recording_are_joined_on_the_way() {
     let asleep = "SELECT count(*) FROM calls WHERE op = 'cudaStreamSynchronize' AND watched = 1";
     assert_eq!(halves.answer("run_sql", json!({"sql": asleep}))["rows"], json!([[100]]));
 }
+
+#[test]
+fn a_recording_compared_with_itself_is_the_same() {
+    let (_dir, path) = recording(20_000);
+    let mut server = Server::of_command(tool().arg(&path).arg(&path));
+    let same = server.answer("compare_traces", json!({"before": "run", "after": "run-2"}));
+    let chains = server.answer("get_causal_chains", json!({}));
+    let causes = chains["chains"][0]["causes"].as_array().unwrap();
+    let changes = same["changes"].as_array().unwrap();
+    assert_eq!(changes.len(), causes.len() + usize::from(chains["chains"][0]["unexplained_ns"] != 0));
+    assert!(changes.iter().all(|c| c["change"] == "same" && c["before_ns"] == c["after_ns"]), "{same}");
+    // By role and name, not by pid.
+    assert!(changes.iter().all(|c| c["process"] == "cuda train.py"), "{same}");
+    assert!(changes[0]["who"].as_array().unwrap().contains(&json!("worker pt_data_worker")), "{same}");
+    assert_eq!(same["before"]["lost_ns"], chains["chains"][0]["lost_ns"]);
+}

@@ -14,10 +14,11 @@ mod guard;
 mod insert;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rusqlite::hooks::{AuthContext, Authorization};
 use rusqlite::{Connection, ErrorCode};
 
 pub(crate) use findings::write_findings;
@@ -77,10 +78,22 @@ impl Store {
         Ok(Self { connection: Mutex::new(connection) })
     }
 
+    fn lock(&self) -> rusqlite::Result<MutexGuard<'_, Connection>> {
+        self.connection.lock().or_else(|poisoned| {
+            // A tool panicked while it worked here. What bounded its statement must not bound the next one.
+            self.connection.clear_poison();
+            let mut connection = poisoned.into_inner();
+            connection.progress_handler(INSTRUCTIONS, None::<fn() -> bool>)?;
+            connection.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
+            Ok(connection)
+        })
+    }
+
     /// Works on the database, undisturbed.
     pub(crate) fn write<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> anyhow::Result<T> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        work(&mut connection).context("writing to the temporary database (is its disk full? see TMPDIR)")
+        self.lock()
+            .and_then(|mut connection| work(&mut connection))
+            .context("writing to the temporary database (is its disk full? see TMPDIR)")
     }
 
     /// Makes the indexes.
@@ -95,7 +108,7 @@ impl Store {
         cancel: &Cancel,
         work: impl FnOnce(&mut Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self.lock()?;
         if cancel.load(Ordering::Relaxed) {
             return Err(ReadError::Cancelled);
         }

@@ -1,0 +1,149 @@
+//! Who gets through over HTTP: the right host, no foreign web page, and only with the token.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+use support::{recording, tool};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+struct Http {
+    child: Child,
+    address: String,
+}
+
+impl Http {
+    fn start(arguments: &[&str]) -> (tempfile::TempDir, Self) {
+        let (dir, path) = recording(400);
+        let token = dir.path().join("token");
+        std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
+        let mut command = tool();
+        command.args(["--http", "127.0.0.1:0", "--token-file"]).arg(&token).args(arguments).arg(&path);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.find(|line| line.contains("serving at")).unwrap();
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = line.split("http://").nth(1).and_then(|rest| rest.strip_suffix("/mcp")).unwrap().to_owned();
+        (dir, Self { child, address })
+    }
+
+    /// Posts a request; the status, and the message that came back.
+    fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut request = format!("POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let usual = [
+            ("Host", self.address.as_str()),
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json, text/event-stream"),
+            ("Authorization", &format!("Bearer {TOKEN}")),
+        ];
+        let overridden = |name: &str| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        for (name, value) in usual.iter().filter(|(n, _)| !overridden(n)).chain(headers) {
+            if !value.is_empty() {
+                request.push_str(&format!("{name}: {value}\r\n"));
+            }
+        }
+        stream.write_all(request.as_bytes()).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+        // A server that refuses need not read a long body to its end.
+        let _ = stream.write_all(body.as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let status = answer.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_else(|| panic!("{answer:?}"));
+        (status, answer)
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn initialize() -> String {
+    let params =
+        json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}).to_string()
+}
+
+#[test]
+fn only_those_who_may_get_through() {
+    let (_dir, server) = Http::start(&["--allow-host", "gpu-box.example", "--allow-origin", "https://app.example"]);
+    let wrong = format!("Bearer {}", TOKEN.replace('f', "e"));
+    let port = server.address.rsplit(':').next().unwrap().to_owned();
+    let (local, allowed) = (format!("localhost:{port}"), format!("gpu-box.example:{port}"));
+    for (headers, status) in [
+        (vec![], 200),
+        (vec![("Host", local.as_str())], 200),
+        (vec![("Host", allowed.as_str())], 200),
+        (vec![("Host", "evil.example")], 403),
+        (vec![("Host", "127.0.0.1.evil.example")], 403),
+        (vec![("Origin", "https://app.example")], 200),
+        (vec![("Origin", "http://app.example")], 403),
+        (vec![("Origin", "https://evil.example")], 403),
+        (vec![("Origin", "null")], 403),
+        (vec![("Authorization", "")], 401),
+        (vec![("Authorization", wrong.as_str())], 401),
+        (vec![("Authorization", TOKEN)], 401),
+        (vec![("Authorization", "Bearer ")], 401),
+        // A refused token is refused before anything else is looked at.
+        (vec![("Authorization", ""), ("Host", "evil.example")], 401),
+    ] {
+        let (got, answer) = server.post("/mcp", &headers, &initialize());
+        assert_eq!(got, status, "{headers:?}: {answer}");
+        assert_eq!(answer.contains("ingero-mcp\""), status == 200, "{headers:?}: {answer}");
+    }
+    assert_eq!(server.post("/", &[], &initialize()).0, 404);
+    assert_eq!(server.post("/mcp", &[], "junk").0 / 100, 4);
+    assert_eq!(server.post("/mcp", &[], &format!("\"{}\"", "x".repeat(17_000_000))).0, 413);
+}
+
+#[test]
+fn a_session_and_a_stateless_request_are_answered() {
+    let (_dir, server) = Http::start(&[]);
+    let (_, answer) = server.post("/mcp", &[], &initialize());
+    let session =
+        answer.lines().find_map(|l| l.to_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned)).unwrap();
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "get_trace_stats", "arguments": {}}});
+    let (status, answer) = server.post("/mcp", &[("Mcp-Session-Id", &session)], &call.to_string());
+    assert!(status == 200 && answer.contains("structuredContent"), "{answer}");
+
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {}
+    });
+    let mut stateless = call.clone();
+    stateless["params"]["_meta"] = meta;
+    let headers =
+        [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "get_trace_stats")];
+    let (status, answer) = server.post("/mcp", &headers, &stateless.to_string());
+    assert!(status == 200 && answer.contains("structuredContent"), "{status} {answer}");
+    let body = answer.split("\r\n\r\n").nth(1).unwrap();
+    assert!(body.contains("\"records\""), "{body}");
+}
+
+#[test]
+fn a_weak_or_absent_token_is_refused_at_the_start() {
+    let (dir, path) = recording(20);
+    let token = dir.path().join("token");
+    for (text, says) in
+        [("short", "16 printable characters"), ("has a space in the middle", "without spaces"), ("", "16 printable")]
+    {
+        std::fs::write(&token, text).unwrap();
+        let output = tool().args(["--http", "0", "--token-file"]).arg(&token).arg(&path).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(says), "{stderr}");
+    }
+    let output = tool().args(["--http", "0", "--token-env", "INGERO_NO_SUCH_VARIABLE"]).arg(&path).output().unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains("$INGERO_NO_SUCH_VARIABLE"));
+}
