@@ -197,6 +197,6 @@ fn a_recording_compared_with_itself_is_the_same() {
     assert!(changes.iter().all(|c| c["change"] == "same" && c["before_ns"] == c["after_ns"]), "{same}");
     // By role and name, not by pid.
     assert!(changes.iter().all(|c| c["process"] == "cuda train.py"), "{same}");
-    assert!(changes[0]["who"].as_array().unwrap().contains(&json!("worker pt_data_worker")), "{same}");
+    assert_eq!((&changes[0]["cause"], &changes[0]["who"]), (&causes[0]["cause"], &json!(["worker pt_data_worker"])));
     assert_eq!(same["before"]["lost_ns"], chains["chains"][0]["lost_ns"]);
 }

@@ -139,7 +139,8 @@ fn compare(context: &Context<'_>, arguments: &Arguments) -> Result<Comparison, P
     keys.dedup();
     let mut changes: Vec<Change> = keys.into_iter().map(|key| change(key, &old, &new)).collect();
     let size = |c: &Change| (c.after_share - c.before_share).abs();
-    changes.sort_by(|a, b| size(b).total_cmp(&size(a)));
+    let most = |c: &Change| c.after_share.max(c.before_share);
+    changes.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| most(b).total_cmp(&most(a))));
     let mut answer = Comparison {
         before: side(&before.name, &before_view.report),
         after: side(&after.name, &after_view.report),
