@@ -20,7 +20,7 @@ pub struct TypeScript {
 impl Python {
     /// Installs what `tests/mcp/requirements.txt` lists. Fails the test where python3-venv or the package index is missing.
     #[track_caller]
-    pub fn new() -> Self {
+    pub fn install() -> Self {
         let wanted = std::fs::read_to_string(source("requirements.txt")).unwrap();
         let directory = once("mcp-python", &wanted, |directory| {
             Output::of(Command::new("python3").args(["-m", "venv"]).arg(directory)).exits(0);
@@ -43,7 +43,7 @@ impl Python {
 impl TypeScript {
     /// Installs what `tests/mcp/package-lock.json` lists. Fails the test where npm or its registry is missing.
     #[track_caller]
-    pub fn new() -> Self {
+    pub fn install() -> Self {
         let wanted = std::fs::read_to_string(source("package-lock.json")).unwrap();
         let directory = once("mcp-typescript", &wanted, |directory| {
             std::fs::create_dir_all(directory).unwrap();

@@ -87,7 +87,7 @@ impl Drop for Http {
 #[test]
 fn the_python_client_lists_and_calls_every_tool() {
     let (_dir, files) = recordings();
-    let python = Python::new();
+    let python = Python::install();
     let binary = bin("ingero-mcp");
     let mut stdio = vec!["stdio", binary.to_str().unwrap()];
     stdio.extend(files.iter().map(String::as_str));
@@ -104,7 +104,7 @@ fn the_python_client_lists_and_calls_every_tool() {
 #[test]
 fn the_typescript_client_lists_and_calls_every_tool() {
     let (_dir, files) = recordings();
-    let typescript = TypeScript::new();
+    let typescript = TypeScript::install();
     let binary = bin("ingero-mcp");
     let mut stdio = vec!["stdio", binary.to_str().unwrap()];
     stdio.extend(files.iter().map(String::as_str));
@@ -127,6 +127,6 @@ fn the_configuration_in_the_readme_starts_the_server() {
     let binary = bin("ingero-mcp");
     let mut stdio = vec!["stdio", binary.to_str().unwrap()];
     stdio.extend(arguments.iter().map(|&a| if a.starts_with("/path/to/") { files[0].as_str() } else { a }));
-    let said = TypeScript::new().run(&json!([["get_causal_chains", {}]]), &stdio);
+    let said = TypeScript::install().run(&json!([["get_causal_chains", {}]]), &stdio);
     assert_eq!(said["results"][0]["content"]["chains"][0]["kind"], "gap", "{said}");
 }
