@@ -1,5 +1,7 @@
 //! What the tools answer: right numbers, short answers, whole lists through cursors.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
+
 mod support;
 
 use serde_json::{Value, json};
@@ -65,7 +67,6 @@ fn the_tools_agree_with_each_other_and_with_the_recording() {
 }
 
 /// Goes through all pages of a list.
-#[allow(clippy::unwrap_used, reason = "it is test code")]
 fn all_pages(server: &mut Server, name: &str, arguments: &Value, key: &str) -> Vec<Value> {
     let mut items = Vec::new();
     let mut arguments = arguments.clone();

@@ -1,5 +1,7 @@
 //! A recording that is still being written.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
+
 mod support;
 
 use std::fs::File;

@@ -1,5 +1,7 @@
 //! Names of traced things are data: they come back as escaped, short JSON strings, wherever they come from.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
+
 mod support;
 
 use serde_json::{Value, json};

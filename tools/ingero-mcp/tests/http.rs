@@ -1,5 +1,7 @@
 //! Who gets through over HTTP: the right host, no foreign web page, and only with the token.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
+
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,7 @@
 //! The protocol, by raw lines: whatever a client does wrong, the server answers what can be answered and goes on.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
+
 mod support;
 
 use std::io::Write;

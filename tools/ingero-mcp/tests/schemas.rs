@@ -1,5 +1,7 @@
 //! What clients are told of the tools: plain schemas, read-only, described.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
+
 mod support;
 
 use serde_json::{Value, json};

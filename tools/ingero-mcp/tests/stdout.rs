@@ -1,5 +1,7 @@
 //! Stdout holds protocol lines and nothing else, whatever happens inside.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
+
 mod support;
 
 use std::process::Command;
