@@ -50,7 +50,7 @@ impl Filler {
         Self { items: Vec::new(), limit, left_bytes: MAX_ANSWER_BYTES.saturating_sub(rest_bytes) }
     }
 
-    /// Adds an item; `false` when it doesn't fit any more. The first one always fits: items are bounded by their tools.
+    /// Adds an item; `false` when it doesn't fit any more. The first one always does, and [`fit`] cuts its texts.
     pub(crate) fn push(&mut self, item: &impl Serialize) -> bool {
         let item = plain(item);
         let bytes = cost_bytes(&item);
@@ -162,6 +162,35 @@ fn is_deceptive(c: char) -> bool {
         || matches!(c, '\u{FFF0}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
+/// Cuts texts shorter and shorter until the answer is short enough: for recordings in which every name is as long and as
+/// odd as can be. What has been counted stays true, since nothing but texts is cut.
+pub(crate) fn fit(mut answer: Value) -> Value {
+    for chars in [120, 40, 16] {
+        if cost_bytes(&answer) <= MAX_ANSWER_BYTES {
+            break;
+        }
+        cut(&mut answer, chars);
+    }
+    answer
+}
+
+fn cut(value: &mut Value, chars: usize) {
+    match value {
+        Value::String(text) => {
+            if let Some((at, _)) = text.char_indices().nth(chars) {
+                text.truncate(at);
+                text.push_str("...");
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| cut(item, chars)),
+        // A cursor is of use as a whole only.
+        Value::Object(map) => {
+            map.iter_mut().filter(|(key, _)| *key != "next_cursor").for_each(|(_, item)| cut(item, chars));
+        }
+        _ => {}
+    }
+}
+
 /// A text inside a message: as a JSON string, made plain and short.
 pub(crate) fn quoted(text: &str) -> String {
     let short: String = text.chars().take(80).collect();
@@ -189,6 +218,20 @@ mod tests {
             "a\\u{1b}[2J\\u{202e}b\\u{200b}\\u{e0041}\\u{fe0f}\\u{a}</tool>caf\u{e9} \u{1f600}"
         );
         assert!(plain(&"x".repeat(10_000)).as_str().unwrap().ends_with("... (9600 more characters)"));
+    }
+
+    #[test]
+    fn an_answer_of_odd_texts_is_cut_until_it_fits() {
+        let odd = "\u{202e}\"\\".repeat(1000);
+        let items: Vec<Value> = (0..60).map(|_| serde_json::json!({"src": odd, "op": odd})).collect();
+        let answer = fit(plain(
+            &serde_json::json!({"kinds": items, "next_cursor": "ns:9223372036854775807:9223372036854775807"}),
+        ));
+        assert!(cost_bytes(&answer) <= MAX_ANSWER_BYTES);
+        assert_eq!(answer["kinds"].as_array().unwrap().len(), 60);
+        assert_eq!(answer["next_cursor"].as_str().unwrap().len(), 42);
+        let short = serde_json::json!({"a": "x".repeat(400)});
+        assert_eq!(fit(short.clone()), short);
     }
 
     #[test]

@@ -54,6 +54,7 @@ fn hostile_names_are_escaped_and_cut() {
         ("run_sql", json!({"sql": "SELECT DISTINCT comm FROM switches"})),
         ("run_sql", json!({"sql": "SELECT 1 AS \"\u{202e}\n\u{200b}x\""})),
         ("run_sql", json!({"sql": "SELECT detail FROM frames WHERE op = 'watch'"})),
+        ("run_sql", json!({"sql": format!("SELECT {} FROM switches", vec!["comm"; 100].join(", "))})),
     ] {
         // Checks that the text is JSON as a whole and the same as the structured content: no name is outside a string.
         let answer = server.answer(name, arguments.clone());
@@ -63,7 +64,7 @@ fn hostile_names_are_escaped_and_cut() {
             assert!(text.chars().count() <= 400 * 10 + 40, "{name}: {} characters", text.chars().count());
             hostile_strings += usize::from(text.contains("ignore all previous"));
         });
-        assert!(answer.to_string().len() < 80_000);
+        assert!(server.seen.last().unwrap().len() < 80_000, "{name} {arguments}");
     }
     assert!(hostile_strings > 20, "they are there: {hostile_strings}");
     // The lines themselves are one message each, without anything that a terminal could act on.

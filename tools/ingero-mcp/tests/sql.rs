@@ -63,9 +63,8 @@ fn bombs_are_stopped_and_the_server_goes_on() {
     let (_dir, path) = recording(2000);
     let mut server = Server::of(&path);
     for (sql, says) in [
-        // Each of these would go on for hours.
+        // This would go on for ever.
         ("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c", "stopped after 4 s"),
-        ("SELECT count(*) FROM calls a, calls b, calls c, calls d", "stopped after 4 s"),
         ("SELECT zeroblob(2000000000)", "at most 1 MB"),
         ("SELECT randomblob(2000000000)", "at most 1 MB"),
         ("SELECT printf('%.*c', 2000000000, 'x')", "at most 1 MB"),
@@ -81,6 +80,8 @@ fn bombs_are_stopped_and_the_server_goes_on() {
     server.refusal("run_sql", json!({"sql": long}));
     let wide = format!("SELECT 1 {}", "UNION SELECT 2 ".repeat(300));
     server.refusal("run_sql", json!({"sql": wide}));
+    let message = server.refusal("run_sql", json!({"sql": format!("SELECT {}1", "1, ".repeat(150))}));
+    assert!(message.contains("at most 100"), "{message}");
     // No end of rows: a page is a page.
     let endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c";
     let page = server.answer("run_sql", json!({"sql": endless, "limit": 3}));

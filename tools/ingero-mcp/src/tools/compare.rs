@@ -246,3 +246,45 @@ fn change(key: &Key, old: &Account, new: &Account) -> Change {
 fn share(part_ns: u64, whole_ns: u64) -> f64 {
     ingero_chain::cause::share(part_ns, whole_ns)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An account of one process of a kind, observed for a second, that lost so much by one cause.
+    fn account(ns: u64) -> Account {
+        let lost = Lost { ns, who: BTreeMap::from([("worker w".into(), ns)]) };
+        let lost = if ns == 0 { BTreeMap::new() } else { BTreeMap::from([(key(), lost)]) };
+        Account { lost, observed_ns: HashMap::from([("cuda train".into(), 1_000_000_000)]) }
+    }
+
+    fn key() -> Key {
+        Key { process: "cuda train".into(), kind: "gap", call: "cudaMemcpy".into(), dir: None, cause: "worker_cpu" }
+    }
+
+    #[test]
+    fn a_change_has_its_word() {
+        for (before_ns, after_ns, word) in [
+            (0, 10_000_000, "appeared"),
+            (10_000_000, 0, "vanished"),
+            (100_000_000, 120_000_000, "grew"),
+            (120_000_000, 100_000_000, "shrank"),
+            // Less than a tenth of it.
+            (100_000_000, 105_000_000, "same"),
+            // Twice as much, but of next to nothing.
+            (2_000_000, 4_000_000, "same"),
+        ] {
+            let change = change(&key(), &account(before_ns), &account(after_ns));
+            assert_eq!(change.change, word, "{before_ns} {after_ns}");
+            assert_eq!((change.before_ns, change.after_ns), (before_ns, after_ns));
+            assert_eq!(change.who, ["worker w"]);
+        }
+    }
+
+    #[test]
+    fn processes_are_matched_by_role_and_name() {
+        assert_eq!(label("worker", "pt_data_worker_17"), label("worker", "pt_data_worker_3"));
+        assert_ne!(label("worker", "train"), label("cuda", "train"));
+        assert_eq!(label("other", "kworker/3:12"), "other kworker/#:#");
+    }
+}

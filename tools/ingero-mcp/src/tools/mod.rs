@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::answer::{plain, quoted};
+use crate::answer::{fit, plain, quoted};
 use crate::recording::{NotYet, Recording, View};
 use crate::schema;
 use crate::store::{Cancel, ReadError, Refused};
@@ -112,7 +112,7 @@ impl ToolEntry {
             .with_raw_output_schema(schema::output::<R>())
             .with_annotations(annotations);
         let run = move |context: &Context<'_>, arguments: &JsonObject| -> Result<Value, Problem> {
-            Ok(plain(&run(context, read(arguments, example)?)?))
+            Ok(fit(plain(&run(context, read(arguments, example)?)?)))
         };
         Self { tool, run: Arc::new(run) }
     }

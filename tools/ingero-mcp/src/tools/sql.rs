@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::events::cell;
 use super::{Context, Problem, ToolEntry, limit};
 use crate::answer::{Filler, PageInfo, offset};
-use crate::store::{ReadError, prepare};
+use crate::store::{ReadError, Refused, prepare};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -73,7 +73,12 @@ fn run(context: &Context<'_>, arguments: &Arguments) -> Result<Rows, Problem> {
     let name = recording.name.clone();
     let rows = recording.store.read(TIME, &context.cancel, |connection| {
         prepare(connection, &arguments.sql, |statement| {
-            let columns: Vec<String> = statement.column_names().take(MAX_COLUMNS).map(str::to_owned).collect();
+            let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+            if columns.len() > MAX_COLUMNS {
+                let message =
+                    format!("{} columns; at most {MAX_COLUMNS} are given: name those you need", columns.len());
+                return Err(ReadError::Refused(Refused(message)));
+            }
             let mut answer = Rows { recording: name, columns, rows: Vec::new(), page: PageInfo::default() };
             let mut filler = Filler::new(limit, &answer);
             let (mut seen, mut full, mut counted) = (0_u64, false, true);
