@@ -37,6 +37,18 @@ struct bpf_iter__task {
 	struct task_struct *task;
 } __attribute__((preserve_access_index));
 
+/*
+ * Whether a thread's stack has shrunk beyond a call's frame: it has left the call by a longjmp. The stack pointer is the one
+ * of its last way into the kernel, which is where a thread is that hangs or ends.
+ */
+static __always_inline bool has_left(struct task_struct *task, __u64 frame_sp)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u64 sp = 0;
+
+	return bpf_probe_read_kernel(&sp, sizeof(sp), &regs->sp) == 0 && sp > frame_sp;
+}
+
 /* Makes a record of each open call of a thread, up to now or to the stop, and forgets the calls. */
 static __always_inline void submit_open(struct thread_calls *calls, struct task_struct *task)
 {
@@ -47,6 +59,10 @@ static __always_inline void submit_open(struct thread_calls *calls, struct task_
 		if (i >= calls->depth)
 			break;
 		struct frame *frame = frame_at(calls, i);
+		if (has_left(task, frame->sp)) {
+			count_lost(unmatched, frame->call.start_ns);
+			continue;
+		}
 		frame->call.end_ns = now > frame->call.start_ns ? now : frame->call.start_ns;
 		frame->call.ret = 0;
 		frame->call.out = 0;
@@ -83,18 +99,6 @@ int cuda_open_calls(struct bpf_iter__task *ctx)
 static __always_inline __u32 read_in_order(__u32 *word)
 {
 	return __sync_fetch_and_add(word, 0);
-}
-
-/*
- * Whether a thread's stack has shrunk beyond the call's frame: it has left the call by a longjmp. The stack pointer is the
- * one of its last way into the kernel, which is good enough for a call of many seconds.
- */
-static __always_inline bool has_left(struct task_struct *task, __u64 frame_sp)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	__u64 sp = 0;
-
-	return bpf_probe_read_kernel(&sp, sizeof(sp), &regs->sp) == 0 && sp > frame_sp;
 }
 
 /*

@@ -18,7 +18,7 @@ use ingero_ebpf::load::Kernel;
 use ingero_tests::{compiled, has_tier};
 
 /// Names in the order of their symbol indices.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 28] = [
     "f0",
     "f1",
     "f2",
@@ -46,6 +46,7 @@ const NAMES: [&str; 27] = [
     "jumps",
     "tail",
     "jump_and_return",
+    "ends",
 ];
 
 fn root() -> bool {
@@ -458,6 +459,37 @@ fn multi_odd_ends() {
 fn tracefs_odd_ends() {
     if root() && has_tier("tracefs") && with_tracefs("tracefs_odd_ends") {
         odd_ends(Mode::Tracefs);
+    }
+}
+
+/// A thread that ends inside a call leaves an open record up to its end; one that has jumped out of it before leaves a loss.
+fn ends_of_threads(mode: Mode) {
+    let mut probes = Probes::attach(Config { mode: Some(mode), ..CONFIG });
+    let run = |probes: &mut Probes, scenario: &str| {
+        let mut target = Target::start(&[scenario]);
+        probes.tracer.watch_process(target.pid()).unwrap();
+        target.go();
+        probes.calls()
+    };
+    let calls = run(&mut probes, "ends");
+    assert_eq!(calls.len(), 1);
+    assert_eq!((calls[0].name, calls[0].end, calls[0].ret, calls[0].depth), ("ends", End::Open, None, 0));
+    assert!(calls[0].tid != calls[0].pid && calls[0].end_ns > calls[0].start_ns);
+    assert_eq!(run(&mut probes, "leaves"), []);
+    assert_eq!(probes.counters(), Counters { seen: 2, unmatched: 1, ..Counters::default() });
+}
+
+#[test]
+fn session_ends_of_threads() {
+    if root() && has_tier("session") {
+        ends_of_threads(Mode::Session);
+    }
+}
+
+#[test]
+fn tracefs_ends_of_threads() {
+    if root() && has_tier("tracefs") && with_tracefs("tracefs_ends_of_threads") {
+        ends_of_threads(Mode::Tracefs);
     }
 }
 

@@ -104,8 +104,9 @@ fn every_call_is_accounted_for(mode: &str) {
     assert_eq!(read.calls + lost, calls, "{mode}: {end}");
     assert_eq!(seen, calls + read.notices.len() as u64, "{mode}: {end}");
     assert_eq!(end["lost"].as_object().unwrap().keys().collect::<Vec<_>>(), ["ring_full"], "{mode}: {end}");
-    let [notice] = &read.notices[..] else { panic!("{mode}: {:?}", read.notices) };
-    assert_eq!((&notice["op"], &notice["pid"]), (&"cudaDeviceSynchronize".into(), &pids[1].into()), "{mode}");
+    // A thread of the flood that gets no CPU for half a second in a call hangs as well.
+    let told = read.notices.iter().filter(|notice| notice["pid"] == pids[1]);
+    assert_eq!(told.map(|notice| &notice["op"]).collect::<Vec<_>>(), ["cudaDeviceSynchronize"], "{mode}");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 /* The probed library: each function returns its own number, so that a record that names the wrong one is seen. */
 #include <setjmp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define NOINLINE __attribute__((noinline))
 
 static volatile int sink;
-static jmp_buf back;
+jmp_buf back;
 
 #define F(n) NOINLINE int f##n(long a, long b) { sink += (int)(a + b); return 1000 + n; }
 F(0) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9)
@@ -32,6 +34,14 @@ NOINLINE int jumps(void)
 {
 	sink++;
 	longjmp(back, 1);
+	return 1;
+}
+
+/* Ends the thread inside the call. */
+NOINLINE int ends(void)
+{
+	sink++;
+	syscall(SYS_exit, 0);
 	return 1;
 }
 

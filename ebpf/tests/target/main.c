@@ -1,5 +1,6 @@
 /* Waits for a line on stdin, makes exactly known calls, and says so: target SCENARIO [COUNT [THREADS]] */
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 int f0(long, long), f1(long, long), f7(long, long), f19(long, long);
 int eight(long, long, long, long, long, long, long, long);
 int in_out(const long *, long *);
-int outer(long), recursive(long), tail(void), jump_and_return(void);
+int outer(long), recursive(long), tail(void), jump_and_return(void), jumps(void), ends(void);
+extern jmp_buf back;
 
 static long count;
 
@@ -18,6 +20,30 @@ static void *calls(void *unused)
 	(void)unused;
 	for (long i = 0; i < count; i++)
 		f7(i, 2);
+	return NULL;
+}
+
+/* With much of the stack between the call and who is jumped to. */
+static __attribute__((noinline)) int deep(void)
+{
+	volatile char room[32768];
+
+	room[0] = 1;
+	return jumps() + room[0];
+}
+
+static void *leaves(void *unused)
+{
+	(void)unused;
+	if (setjmp(back) == 0)
+		deep();
+	return NULL;
+}
+
+static void *ends_inside(void *unused)
+{
+	(void)unused;
+	ends();
 	return NULL;
 }
 
@@ -36,6 +62,11 @@ int main(int argc, char **argv)
 			pthread_create(&thread[i], NULL, calls, NULL);
 		for (int i = 0; i < threads; i++)
 			pthread_join(thread[i], NULL);
+	} else if (!strcmp(scenario, "leaves") || !strcmp(scenario, "ends")) {
+		pthread_t thread;
+
+		pthread_create(&thread, NULL, scenario[0] == 'l' ? leaves : ends_inside, NULL);
+		pthread_join(thread, NULL);
 	} else if (!strcmp(scenario, "arguments")) {
 		long in[2] = {3, 21}, out = 0;
 		f0(-1, 5);
