@@ -21,7 +21,7 @@
 //!
 //! A few warm launches are no rhythm yet: a program may try a kernel, import its model code for a second and compile it for
 //! half a minute before it does the same thing over and over. The rhythm begins with the third *step*, a warm launch that is
-//! waited for, or with 256 warm launches. A gap before it belongs to the start if none after it lasts even a tenth as
+//! waited for, or with 256 warm launches, where there are many more to come. A gap before it belongs to the start if none after it lasts even a tenth as
 //! long; a loop that is starved from its first step has such gaps later, too.
 //!
 //! ```text
@@ -37,8 +37,12 @@ use crate::ops::Class;
 const RHYTHM_LAUNCHES: u64 = 256;
 /// Synchronising calls after the first launch that make a rhythm.
 const RHYTHM_SYNCS: u64 = 2;
-/// Warm launches that were waited for, after which a process does the same over and over.
+/// Warm launches that were waited for, after which a process does the same over and over…
 const RHYTHM_STEPS: u64 = 3;
+/// …if it does: so many of them in all, or so many warm launches. Seven batches that all had to be waited for first are no
+/// rhythm, and the wait for them is no start.
+const LASTING_STEPS: u64 = 32;
+const LASTING_LAUNCHES: u64 = 1024;
 /// Before the rhythm: an allocation or free so long is cold.
 const COLD_ALLOC_NS: u64 = 5_000_000;
 /// Before the rhythm: another call so long is cold.
@@ -106,9 +110,10 @@ impl Startup {
         self.at_work_ns.or(if never_launches || never_warm { self.second_call_end_ns } else { None })
     }
 
-    /// When it began to do the same over and over; `None` where it never did.
+    /// When it began to do the same over and over; `None` where it never did for long.
     pub fn rhythm_ns(&self) -> Option<u64> {
-        self.rhythm_ns
+        let lasting = self.steps >= LASTING_STEPS || self.warm_launches >= LASTING_LAUNCHES;
+        self.rhythm_ns.filter(|_| lasting)
     }
 
     fn has_rhythm(&self) -> bool {
@@ -204,13 +209,16 @@ mod tests {
             call(&mut s, Class::Sync, None, false, end_ns, 5);
         }
         assert_eq!(s.rhythm_ns(), None, "nothing warm was waited for");
-        for end_ns in [50, 60, 70, 80] {
-            launch(&mut s, end_ns);
-            call(&mut s, Class::Sync, None, false, end_ns + 5, 5);
-        }
+        let step = |s: &mut Startup, end_ns| {
+            launch(s, end_ns);
+            call(s, Class::Sync, None, false, end_ns + 5, 5);
+        };
+        (5..35).for_each(|n| step(&mut s, n * 10));
+        assert_eq!(s.rhythm_ns(), None, "it may have been all that it did");
+        (35..40).for_each(|n| step(&mut s, n * 10));
         assert_eq!(s.rhythm_ns(), Some(75));
         let mut s = Startup::default();
-        (0..300).for_each(|end_ns| _ = launch(&mut s, end_ns));
+        (0..1025).for_each(|end_ns| _ = launch(&mut s, end_ns));
         assert_eq!(s.rhythm_ns(), Some(256));
     }
 
