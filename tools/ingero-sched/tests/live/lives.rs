@@ -1,5 +1,7 @@
 //! Births, deaths and names of processes and threads.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 fn position(records: &Records, what: &str, holds: impl Fn(&Value) -> bool) -> usize {
@@ -78,6 +80,39 @@ pub(crate) fn the_end_of_a_thread_is_not_the_end_of_the_process() {
         .map(|r| r["comm"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["before", "after"]);
+}
+
+#[test]
+pub(crate) fn many_short_lives_are_all_told_of() {
+    let _machine = Machine::take();
+    let (workload, records) = watched(&["births", "47"], &["--no-sys"]);
+    let parent = workload.pid();
+    let children: BTreeSet<u64> = records
+        .of("sched", "sched_process_fork")
+        .filter(|r| r["pid"] == parent)
+        .map(|r| r["child_pid"].as_u64().unwrap())
+        .collect();
+    assert_eq!(children.len(), 47);
+    let of_children = |r: &&Value| r["pid"].as_u64().is_some_and(|pid| children.contains(&pid));
+    let count = |op| records.of("sched", op).filter(of_children).count() as u64;
+    assert_eq!(
+        (count("thread_create"), count("sched_process_exec")),
+        (workload.said("threads"), workload.said("programs"))
+    );
+    // Each thread ends once: as one of several, or as the last with its process. Where a thread executes a program, it has
+    // taken the place of the first.
+    assert_eq!(count("thread_exit"), workload.said("threads"));
+    for child in &children {
+        let ends: Vec<_> = records.of("sched", "sched_process_exit").filter(|r| r["pid"] == *child).collect();
+        assert_eq!(ends.len(), 1, "{ends:?}");
+        let end = ends[0]["mono_ns"].as_u64().unwrap();
+        let late = records
+            .0
+            .iter()
+            .filter(|r| r["pid"] == *child && (r["src"] == "sched" || r["src"] == "mem") && end_ns(r) > end);
+        assert_eq!(late.count(), 0, "something after the end of {child}");
+        assert_eq!(records.0.iter().filter(|r| is_watch(r, u32::try_from(*child).unwrap())).count(), 1);
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ fn what_is_open_at_the_end() {
 fn births_and_deaths() {
     raw(lives::children_are_watched_from_their_first_instruction);
     raw(lives::the_end_of_a_thread_is_not_the_end_of_the_process);
+    raw(lives::many_short_lives_are_all_told_of);
 }
 
 #[test]

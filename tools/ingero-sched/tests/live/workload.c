@@ -339,6 +339,8 @@ int main(int argc, char **argv)
 		timer(n);
 	else if (!strcmp(what, "family"))
 		family(argv[0]);
+	else if (!strcmp(what, "births"))
+		births(argv[0], n);
 	else if (!strcmp(what, "threads"))
 		threads();
 	else if (!strcmp(what, "pages"))

@@ -17,6 +17,8 @@ void nap(uint64_t ns);
 void disk(const char *path, int blocks);
 void lossy(void);
 void hungry(size_t bytes);
+/* births.c */
+void births(const char *self, int children);
 /* cuda.c */
 void cuda(const char *library, int threads);
 void cuda_sandboxed(const char *library, int calls);

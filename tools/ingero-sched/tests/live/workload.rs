@@ -87,7 +87,7 @@ impl Drop for Workload {
 /// The compiled workload.
 pub(crate) fn executable() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let sources = ["workload.c", "resources.c", "cuda.c"];
+    let sources = ["workload.c", "resources.c", "cuda.c", "births.c"];
     BUILT.get_or_init(|| compile("workload", &sources, &["-pthread", "-ldl"]))
 }
 
