@@ -17,15 +17,26 @@ def check():
         raise images.NotToBeHad("%s is not there; install it: apt-get install qemu-system-x86" % QEMU)
 
 
+def empty_disk(path):
+    """A disk for the tests that want a real one, with an ext4 file system."""
+    with open(path, "wb") as disk:
+        disk.truncate(64 << 20)
+    subprocess.run([shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin:/bin") or "mkfs.ext4", "-q", "-F", path], check=True)
+    return path
+
+
 class Guest:
     """A running guest. It is a context: qemu ends with it, however it ends."""
 
-    def __init__(self, vmlinuz, initramfs, console):
+    def __init__(self, vmlinuz, initramfs, disk, console):
         self.console = console
         self.process = subprocess.Popen(
             [QEMU, "-nodefaults", "-no-user-config", "-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max",
              "-smp", "2", "-m", MEMORY, "-display", "none", "-no-reboot",
-             "-serial", "file:" + console, "-serial", "stdio", "-kernel", vmlinuz, "-initrd", initramfs,
+             "-serial", "file:" + console, "-serial", "stdio",
+             # NVMe is built into these kernels. What a guest writes is gone with it.
+             "-drive", "if=none,id=disk,format=raw,snapshot=on,file=" + disk, "-device", "nvme,serial=disk,drive=disk",
+             "-kernel", vmlinuz, "-initrd", initramfs,
              # panic=-1: a kernel that panics reboots at once, which ends qemu.
              "-append", "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -17,6 +17,8 @@ mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 # As systemd does on a distribution that runs these kernels.
 mount -t tracefs tracefs /sys/kernel/tracing
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t ext4 /dev/nvme0n1 /disk
+ip link set lo up
 exec >/dev/ttyS1 2>&1 </dev/null
 stty -F /dev/ttyS1 raw
 . /environment

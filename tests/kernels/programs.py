@@ -7,14 +7,14 @@ import subprocess
 import sys
 
 # Commands that the tests call, and those that init.sh and a `--script` do.
-COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "kill", "ls", "mkdir", "mount", "seq", "setpriv", "setsid", "sleep",
+COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "ip", "kill", "ls", "mkdir", "mkfifo", "mount", "seq", "setpriv", "setsid", "sleep",
             "stty", "tail", "timeout", "umount", "uname", "unshare"]
 
 # Test programs that ask something of the kernel: (package, target). The others run once, on the machine that builds them.
 LIVE = [("ingero-ebpf", "live"), ("ingero-sched", "live")] + [
     ("ingero-tests", name) for name in (
-        "calls", "counts", "ctrl_c", "errors", "late_library", "midst", "off_cpu", "pipes", "preempted", "real_cudart", "seccomp",
-        "starved", "stuck", "tiers")]
+        "calls", "command", "counts", "ctrl_c", "errors", "every_function", "flood", "late_library", "midst", "off_cpu", "pipes",
+        "preempted", "real_cudart", "seccomp", "starved", "stuck", "tiers")]
 
 # They compile the C programs that tests of their package watch.
 COMPILING = {("ingero-ebpf", "live"): "the_target_compiles", ("ingero-sched", "live"): "workload::both_compile"}
@@ -50,7 +50,7 @@ def build(cargo, root, debug):
     tools = [path for path in tools if os.path.isfile(path)]
     stub = max(glob.glob(os.path.join(ours, "build", "ingero-workload-*", "out", "stub")), key=os.path.getmtime)
     files = [stub, os.path.join(os.path.dirname(ours), "tmp")] + glob.glob(os.path.join(root, "tests", ".cache", "nvidia-*"))
-    return Built(tests, tools, files, {"INGERO_BIN_DIR": ours, "INGERO_STUB_DIR": stub})
+    return Built(tests, tools, files, {"INGERO_BIN_DIR": ours, "INGERO_STUB_DIR": stub, "INGERO_TEST_DISK": "/disk"})
 
 
 def executables(cargo, root, how):

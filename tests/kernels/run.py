@@ -42,7 +42,7 @@ def say(text):
 def base(built, tests_of, path):
     """The part of the guest's file system that is the same for all kernels."""
     archive = initramfs.Archive(path)
-    for directory in ("/proc", "/sys", "/dev", "/run", "/root"):
+    for directory in ("/proc", "/sys", "/dev", "/run", "/root", "/disk"):
         archive.directory(directory)
     # Before anything below it, and no mount: the programs may have been built there.
     archive.directory("/tmp", 0o1777)
@@ -73,11 +73,11 @@ def own(tests, built, script, path):
     archive.close()
 
 
-def boot(kernel, image, work, verbose):
+def boot(kernel, image, disk, work, verbose):
     """Runs one kernel to its end; what came of each test."""
     told = outcome.Outcome(verbose)
     console = os.path.join(work, "console-%s" % kernel.series)
-    with guest.Guest(kernel.vmlinuz, image, console) as running:
+    with guest.Guest(kernel.vmlinuz, image, disk, console) as running:
         for line in running.lines(SILENCE_S):
             told.hear(line)
             if told.done:
@@ -119,10 +119,11 @@ def main():
         parts = [os.path.join(work, name) for name in ("base", "own")]
         base(built, {path for _, path, _ in tests}, parts[0])
         own(tests, built, args.script, parts[1])
+        disk = guest.empty_disk(os.path.join(work, "disk"))
         image = guest.concatenated(os.path.join(work, "image"), *parts)
         for kernel in kernels:
             say("Linux %s (Debian's %s), %d tests" % (kernel.release, kernel.version, len(tests)))
-            told = boot(kernel, image, work, args.verbose or bool(args.script))
+            told = boot(kernel, image, disk, work, args.verbose or bool(args.script))
             if not args.script:
                 told.require(test for test in tests)
                 print(told.summary(kernel), flush=True)

@@ -30,6 +30,8 @@ fi
 if [ "${1:-build}" = kernels ]; then
 	need qemu-system-x86_64 qemu-system-x86
 	need dpkg-deb dpkg
+	need mkfs.ext4 e2fsprogs
+	need ip iproute2
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
