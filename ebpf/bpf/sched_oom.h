@@ -6,7 +6,8 @@
  *                                                                     record: Q, its sizes, by P/T
  *
  * The kernel does this in the context of the thread that needs the page, and before it signals the victim, so the victim still
- * has its memory. Before 6.9 the tracepoint has no more than a thread id.
+ * has its memory. Before 6.9, and before the stable releases that took this over (6.1.130), the tracepoint has no more than a
+ * thread id.
  */
 #ifndef INGERO_SCHED_OOM_H
 #define INGERO_SCHED_OOM_H
@@ -24,6 +25,15 @@ struct mm_struct {
 	struct percpu_counter rss_stat[4];
 } __attribute__((preserve_access_index));
 
+/* Before that they are numbers in a structure of this name; threads keep up to 64 pages of theirs to themselves. */
+struct mm_rss_stat {
+	long count[4];
+};
+
+struct mm_struct___before_6_2 {
+	struct mm_rss_stat rss_stat;
+} __attribute__((preserve_access_index));
+
 /* linux/mm_types_task.h: indices of rss_stat. */
 enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
 
@@ -34,12 +44,14 @@ enum { MM_FILEPAGES, MM_ANONPAGES, MM_SWAPENTS, MM_SHMEMPAGES };
 static __always_inline __u64 resident_bytes(struct mm_struct *mm, int kind)
 {
 	long long pages = 0;
+	const void *at;
 
-	bpf_probe_read_kernel(&pages, sizeof(pages),
-			      (void *)mm + bpf_core_field_offset(struct mm_struct, rss_stat) +
-				      kind * bpf_core_type_size(struct percpu_counter) +
-				      bpf_core_field_offset(struct percpu_counter, count));
-
+	if (bpf_core_type_exists(struct mm_rss_stat))
+		at = (void *)mm + bpf_core_field_offset(struct mm_struct___before_6_2, rss_stat) + kind * sizeof(long);
+	else
+		at = (void *)mm + bpf_core_field_offset(struct mm_struct, rss_stat) +
+		     kind * bpf_core_type_size(struct percpu_counter) + bpf_core_field_offset(struct percpu_counter, count);
+	bpf_probe_read_kernel(&pages, sizeof(pages), at);
 	return pages > 0 ? pages * page_bytes : 0;
 }
 
@@ -58,7 +70,7 @@ static __always_inline struct oom_event *new_victim(void)
 	return e;
 }
 
-/* (struct task_struct *task, uid_t uid), since 6.9. */
+/* (struct task_struct *task, uid_t uid), since 6.9 and 6.1.130. */
 SEC("tp_btf/mark_victim")
 int BPF_PROG(mark_victim, struct task_struct *victim)
 {
@@ -84,13 +96,15 @@ int BPF_PROG(mark_victim, struct task_struct *victim)
 
 /* (int pid) before. */
 SEC("tp_btf/mark_victim")
-int BPF_PROG(mark_victim_tid, int tid)
+int BPF_PROG(mark_victim_tid, __u64 tid)
 {
+	/* The verifier lets numbers alone be multiplied: kernels that have a pointer here refuse this program. */
+	asm volatile("%0 *= 1" : "+r"(tid));
 	struct oom_event *e = new_victim();
 
 	if (!e)
 		return 0;
-	e->head.who.tid = tid;
+	e->head.who.tid = (__u32)tid;
 	submit(e);
 	return 0;
 }

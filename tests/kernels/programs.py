@@ -16,8 +16,14 @@ LIVE = [("ingero-ebpf", "live"), ("ingero-sched", "live")] + [
         "calls", "command", "counts", "ctrl_c", "errors", "every_function", "flood", "late_library", "midst", "off_cpu", "pipes",
         "preempted", "real_cudart", "seccomp", "starved", "stuck", "tiers")]
 
+TOOLS = ["ingero-cuda", "ingero-sched", "ingero-join", "ingero-chain", "ingero-workload"]
+
 # They compile the C programs that tests of their package watch.
 COMPILING = {("ingero-ebpf", "live"): "the_target_compiles", ("ingero-sched", "live"): "workload::both_compile"}
+
+# Left out: they hold sums of our clock against sums of the scheduler's within 2 %, and in an emulated machine, which has no
+# steady time stamp counter, the two clocks were seen to differ by 8 to 16 %.
+TWO_CLOCKS = ["switches_and_times"]
 
 # What `--quick` takes, by the beginning of `program test`.
 QUICK = ["tiers"]
@@ -27,30 +33,32 @@ Built = collections.namedtuple("Built", "tests tools files environment")
 
 
 def build(cargo, root, debug):
-    """Builds what `make test` builds, in the same two ways, so that after it there is nothing to do."""
-    profile = [] if debug else ["--release"]
-    subprocess.run([cargo, "build", "--workspace", "--bins", "--quiet", *profile], cwd=root, check=True)
+    """Builds what `make test` builds, in the same ways, so that after it there is nothing to do; for `debug` no more than is needed."""
+    profile, tools, tests = ["--release"], ["--workspace"], ["--workspace", "--exclude", "ingero-tests"]
+    if debug:
+        profile, tools = [], [word for tool in TOOLS for word in ("--package", tool)]
+        tests = ["--package", "ingero-ebpf", "--package", "ingero-sched", "--test", "live"]
+    subprocess.run([cargo, "build", "--bins", "--quiet", *tools, *profile], cwd=root, check=True)
     found = {}
-    for how in (["--workspace", "--exclude", "ingero-tests"], ["--package", "ingero-tests", *profile]):
+    for how in (tests, ["--package", "ingero-tests", *profile]):
         found.update(executables(cargo, root, how))
-    tests, targets = [], set()
+    listed, targets = [], set()
     for key in LIVE:
         path = found[key][0]
         targets.add(os.path.dirname(os.path.dirname(path)))
         if key in COMPILING:
             subprocess.run([path, "--exact", COMPILING[key], "--quiet"], check=True, stdout=subprocess.DEVNULL)
         name = "%s/%s" % key if key[0] != "ingero-tests" else key[1]
-        listed = subprocess.run([path, "--list", "--format", "terse"], check=True, capture_output=True, text=True).stdout
-        tests += [(name, path, line[:-len(": test")]) for line in listed.splitlines() if line.endswith(": test")]
+        names = subprocess.run([path, "--list", "--format", "terse"], check=True, capture_output=True, text=True).stdout
+        listed += [(name, path, line[:-len(": test")]) for line in names.splitlines() if line.endswith(": test")]
     wanted_name = "debug" if debug else "release"
     [ours] = [directory for directory in targets if os.path.basename(directory) == wanted_name]
-    tools = ["ingero-cuda", "ingero-sched", "ingero-join", "ingero-chain", "ingero-workload"]
     # The tools beside each kind of test program: a crate's own tests take the one of their own profile.
-    tools = [os.path.join(directory, tool) for directory in targets for tool in tools]
+    tools = [os.path.join(directory, tool) for directory in targets for tool in TOOLS]
     tools = [path for path in tools if os.path.isfile(path)]
     stub = max(glob.glob(os.path.join(ours, "build", "ingero-workload-*", "out", "stub")), key=os.path.getmtime)
     files = [stub, os.path.join(os.path.dirname(ours), "tmp")] + glob.glob(os.path.join(root, "tests", ".cache", "nvidia-*"))
-    return Built(tests, tools, files, {"INGERO_BIN_DIR": ours, "INGERO_STUB_DIR": stub, "INGERO_TEST_DISK": "/disk"})
+    return Built(listed, tools, files, {"INGERO_BIN_DIR": ours, "INGERO_STUB_DIR": stub, "INGERO_TEST_DISK": "/disk", "INGERO_TEST_EMULATED": "1"})
 
 
 def executables(cargo, root, how):
@@ -69,6 +77,8 @@ def executables(cargo, root, how):
 def wanted(test, quick, names):
     """Whether a test is among those asked for."""
     name = "%s %s" % (test[0], test[2])
+    if any(part in name for part in TWO_CLOCKS) and not names:
+        return False
     return (not quick or any(name.startswith(begin) for begin in QUICK)) and (not names or any(part in name for part in names))
 
 

@@ -2,8 +2,9 @@
 //!
 //! On x86-64, Linux 6.11 made the trampoline that a return probe puts on the stack use a system call, `uretprobe` (335).
 //! A filter that does not know the number may refuse it, and many kill: systemd's own daemons died of it
-//! (<https://github.com/systemd/systemd/issues/34615>). Linux 6.14 lets that call pass unfiltered, and the fix went into
-//! later releases of 6.12 and 6.13. Where exactly is not told reliably by the version, since distributions backport, so a
+//! (<https://github.com/systemd/systemd/issues/34615>). Linux 6.14 lets that call pass unfiltered ("seccomp: passthrough
+//! uretprobe systemcall without filtering"). 6.12.14 has that too, by Debian's changelog of linux 6.12.15-1, and Debian's
+//! 6.12.117 was seen to spare such processes; of 6.13 it is known that later releases have it. Distributions backport, so a
 //! doubtful kernel counts as dangerous: what that costs is the durations of such processes' calls, of which only the entries
 //! are probed there.
 
@@ -12,7 +13,7 @@ use ingero_common::discover::Seccomp;
 use crate::options::EntryOnly;
 
 /// The first releases of stable series that are taken to be safe.
-const SAFE_FROM: [(u32, u32, u32); 2] = [(6, 12, 20), (6, 13, 8)];
+const SAFE_FROM: [(u32, u32, u32); 2] = [(6, 12, 14), (6, 13, 8)];
 
 /// Whether return probes are dangerous on a kernel of this release (`uname -r`) to processes under a filter.
 pub fn return_probes_can_kill(release: &str) -> bool {
@@ -90,10 +91,19 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn the_kernels_in_between_are_dangerous() {
-        for dangerous in ["6.11.0-19-generic", "6.11", "6.12.9", "6.13.0-rc4", "6.13.7", "unknown"] {
+        for dangerous in ["6.11.0-19-generic", "6.11", "6.12.13", "6.13.0-rc4", "6.13.7", "unknown"] {
             assert!(return_probes_can_kill(dangerous), "{dangerous}");
         }
-        for safe in ["5.15.0-1-amd64", "6.10.14", "6.12.20", "6.12.111", "6.13.8", "6.14.0", "6.18.44-fc", "7.0.1"] {
+        for safe in [
+            "5.15.0-1-amd64",
+            "6.10.14",
+            "6.12.14",
+            "6.12.117+deb12-cloud-amd64",
+            "6.13.8",
+            "6.14.0",
+            "6.18.44-fc",
+            "7.0.1",
+        ] {
             assert!(!return_probes_can_kill(safe), "{safe}");
         }
     }
