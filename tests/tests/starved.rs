@@ -106,7 +106,7 @@ impl Gap<'_> {
     #[track_caller]
     fn is_due_to(&self, causes: &[&str]) {
         let ns: u64 = causes.iter().map(|cause| self.ns(cause)).sum();
-        let least_pct = if Machine::is_emulated() { 60 } else { 90 };
+        let least_pct = if Machine::is_emulated() { 50 } else { 90 };
         assert!(ns * 100 >= self.lost_ns() * least_pct, "{causes:?} are {ns} ns of {}\n{}", self.lost_ns(), self.0);
     }
 }
