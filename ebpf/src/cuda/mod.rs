@@ -49,7 +49,7 @@ pub struct Config {
     pub spare_seccomp: bool,
     /// Set no return probe at all, in [`Mode::Session`].
     pub entry_only: bool,
-    /// How long a call has to be open for [`Tracer::record_stuck_calls`], ns.
+    /// How long a call has to be open for [`Tracer::stuck_calls`], ns.
     pub stuck_ns: u64,
     /// Size of the ring buffer, bytes; rounded up to a power of two of at least a page.
     pub ring_bytes: u32,
