@@ -86,11 +86,21 @@ pub struct Party {
 /// Different parties kept for each cause; the smallest beyond become nameless, their time stays.
 const MAX_PARTIES: usize = 32;
 
+/// The longest sleep that nobody was seen to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slept {
+    /// Its length; 0 = there was none.
+    pub ns: u64,
+    /// The thread went straight back to sleep, and this one ended that: so waits who waits with a time-out.
+    pub then: Party,
+}
+
 /// Lost time split into causes. `total_ns` is always the sum of everything put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bill {
     lines: Vec<(Cause, Party, u64)>,
     unexplained_ns: u64,
+    slept: Slept,
 }
 
 impl Bill {
@@ -114,8 +124,21 @@ impl Bill {
         self.unexplained_ns += ns;
     }
 
+    /// The longest of the sleeps that are put down to [`Cause::Sleep`].
+    pub fn slept(&self) -> Slept {
+        self.slept
+    }
+
+    /// Takes note of such a sleep.
+    pub fn note_sleep(&mut self, slept: Slept) {
+        if slept.ns > self.slept.ns {
+            self.slept = slept;
+        }
+    }
+
     /// Adds all of another bill.
     pub fn add_all(&mut self, other: &Bill) {
+        self.note_sleep(other.slept);
         for &(cause, party, ns) in &other.lines {
             self.add(cause, party, ns);
         }
@@ -177,7 +200,11 @@ impl Bill {
             // Equal parts in an order that doesn't depend on that of the records.
             who.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.pid, &a.comm).cmp(&(b.pid, &b.comm))));
             if ns > 0 {
-                causes.push(CauseLine { cause, ns, share: share(ns, total), who });
+                let slept = (cause == Cause::Sleep && self.slept.ns > 0).then(|| {
+                    let Party { pid, name } = self.slept.then;
+                    WhoNs { pid, comm: names.text(name).to_owned(), ns: self.slept.ns }
+                });
+                causes.push(CauseLine { cause, ns, share: share(ns, total), who, slept });
             }
         }
         causes.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.cause.cmp(&b.cause)));
@@ -208,6 +235,9 @@ pub struct CauseLine {
     /// Whose doing, largest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<WhoNs>,
+    /// See [`Slept`]; pid 0 = the thread did not go back to sleep, or nobody ended that either.
+    #[serde(skip)]
+    pub slept: Option<WhoNs>,
 }
 
 /// A process or thread with its part of a cause.

@@ -26,17 +26,21 @@
 //! It ends: each hop looks at a part of the stretch that ends no later, hops are at most `MAX_HOPS` deep,
 //! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
 
-use crate::cause::{Bill, Cause, Party};
+use crate::cause::{Bill, Cause, Party, Slept};
 use crate::evidence::{Losses, Quota, Samples};
 use crate::names::Thread;
 use crate::tracers::Until;
-use crate::world::{Off, State, World};
+use crate::world::{Off, State, ThreadLife, World};
 
 /// Hand-overs followed from one instant back to another. Real queues need two or three.
 const MAX_HOPS: u32 = 64;
 /// While CPUs are free, nobody who may run waits so long for others to have their turn: a turn is some milliseconds
 /// (`base_slice_ns`: 3 ms on eight CPUs and more), and an idle CPU takes waiting threads over.
 const LONGEST_TURN_NS: u64 = 10_000_000;
+/// Who sleeps again so soon had nothing to do in between.
+const STRAIGHT_BACK_NS: u64 = 1_000_000;
+/// Sleeps in a row that are looked at.
+const MAX_RENEWALS: usize = 64;
 /// Off-CPU intervals looked at for one gap.
 const MAX_STEPS: u32 = 2_000_000;
 
@@ -123,11 +127,30 @@ impl Path<'_> {
             }
             self.on_cpu(thread, at_ns, off_ns, side);
             let wake_ns = off.wake_ns.clamp(off_ns, back_ns);
+            if side == Side::Home && off.state == State::Asleep && off.waker.pid == 0 {
+                self.note_sleep(life, off, wake_ns - off_ns, to_ns);
+            }
             self.asleep(thread, off, off_ns, wake_ns, side, hops);
             self.runnable(thread, off, wake_ns, back_ns, side);
             at_ns = back_ns;
         }
         self.on_cpu(thread, at_ns, to_ns, side);
+    }
+
+    /// A sleep of `ns` that nobody was seen to end: the longest is remembered, and who ended the sleep that the thread went
+    /// straight back to.
+    fn note_sleep(&mut self, life: &ThreadLife, off: &Off, ns: u64, to_ns: u64) {
+        if ns <= self.bill.slept().ns {
+            return;
+        }
+        let mut back_ns = off.end_ns;
+        let renewed = life.offs(off.end_ns, to_ns).take(MAX_RENEWALS).take_while(|next| {
+            let straight = next.start_ns.saturating_sub(back_ns) <= STRAIGHT_BACK_NS;
+            back_ns = next.end_ns;
+            straight && next.state == State::Asleep
+        });
+        let then = renewed.map(|next| next.waker).find(|waker| waker.pid != 0).map_or_else(Party::default, party);
+        self.bill.note_sleep(Slept { ns, then });
     }
 
     /// Off the CPU and not runnable in [`from_ns`, `to_ns`], which is part of `off`.

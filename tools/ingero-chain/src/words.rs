@@ -107,11 +107,10 @@ fn summary(chain: &Chain) -> String {
             let times = if chain.n == 1 { "once".to_owned() } else { format!("{} times", chain.n) };
             format!("{bound} {lost} ({percent} of the time), {times}, for {} to make the next {call}", name(chain))
         }
-        Kind::SlowCall if gpu_at_work(chain) => format!(
-            "{call} took {lost} more than usual in {} calls ({percent} of the time), mostly waiting for the GPU, which was at work",
-            chain.n
-        ),
-        Kind::SlowCall => format!("{call} took {lost} more than usual in {} calls ({percent} of the time)", chain.n),
+        Kind::SlowCall => {
+            let waits = if gpu_at_work(chain) { ", mostly waiting for the GPU, which was at work" } else { "" };
+            format!("{call} took {lost} more than usual in {} ({percent} of the time){waits}", count(chain.n, "call"))
+        }
         Kind::Stall if chain.proven.is_none() => format!("{call} of {} has not returned for {lost}", name(chain)),
         Kind::Stall => format!("{} has made no call for the last {lost}; the last one was {call}", name(chain)),
         Kind::Drop => format!(
@@ -195,11 +194,12 @@ pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
     lines
 }
 
-/// Whether the time in a slow synchronising call is mainly the GPU's.
+/// Whether the time in a slow synchronising call is mainly the GPU's: asleep or spinning, it waits for it.
 fn gpu_at_work(chain: &Chain) -> bool {
     let class = Class::of(&chain.call_src, &chain.call);
     let host = [Cause::CpuWait, Cause::Quota, Cause::IoWait].map(|cause| ns_of(chain, cause)).iter().sum::<u64>();
-    class.waits_for_gpu() && ns_of(chain, Cause::Blocked) > 0 && host < chain.lost_ns / 2
+    let waiting = ns_of(chain, Cause::Blocked) + ns_of(chain, Cause::DriverCpu);
+    class.waits_for_gpu() && waiting > 0 && host < chain.lost_ns / 2
 }
 
 fn ns_of(chain: &Chain, cause: Cause) -> u64 {
@@ -339,7 +339,8 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
             format!("{} before {}, the longest {max}; usually {p50} between calls", count(chain.n, "gap"), call(chain))
         }
         Kind::SlowCall => {
-            format!("{}: {} calls of up to {max}, usually {p50} (time of the call on the host)", call(chain), chain.n)
+            let calls = count(chain.n, "call");
+            format!("{}: {calls} of up to {max}, usually {p50} (time of the call on the host)", call(chain))
         }
         Kind::Stall => format!("{}: nothing returned for {}; usually {p50}", call(chain), Nanos(chain.lost_ns)),
         Kind::Drop => format!("{}: one in {max} for {}, usually one in {p50}", call(chain), Nanos(chain.dur_ns)),
@@ -457,6 +458,20 @@ fn advice_for(
             "look for what makes the driver work in this call (pageable memory, first touches, lazy loading, a full queue)".to_owned(),
             format!("on the CPU inside the call, beyond the usual, for {took}"),
         ),
+        Cause::Sleep => {
+            let slept = line.slept.as_ref()?;
+            let then = match slept.pid {
+                0 => String::new(),
+                _ => format!(
+                    "; then it went straight back to sleep until {} woke it, as a wait with a time-out does",
+                    parties(std::iter::once(slept))
+                ),
+            };
+            (
+                "find what it slept in: a pause, a poll, or a wait with a time-out".to_owned(),
+                format!("asleep for {took}, {} at once, until a timer or an interrupt woke it{then}", Nanos(slept.ns)),
+            )
+        }
         Cause::Steal => (
             "ask for dedicated CPUs of the hypervisor".to_owned(),
             format!("up to {:.0} % of CPU time was stolen", machine.steal_pct),
@@ -501,7 +516,7 @@ mod tests {
     fn line(who: &[(&str, u32, u64)]) -> CauseLine {
         let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
         let ns = who.iter().map(|one| one.ns).sum();
-        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who }
+        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, slept: None }
     }
 
     #[test]

@@ -321,3 +321,32 @@ fn who_was_killed_for_memory_and_what_it_was() {
         text(&chain(&["-f", "text"], &s.0.iter().map(|r| format!("{r}\n")).collect::<String>()).stdout).to_owned();
     assert!(told.contains("when train (100) asked for memory") && !told.contains('\u{1b}'), "{told}");
 }
+
+/// PyTorch's DataLoader waits for its queue 5 s at a time.
+#[test]
+fn a_wait_with_a_time_out_is_asleep_and_says_who_ended_it() {
+    let off = |tid: u32, from_ms: u64, to_ms: u64, waker: Value| {
+        let mut record = json!({"src":"sched","op":"sched_switch","mono_ns":from_ms * MS,"dur_ns":(to_ms - from_ms) * MS,"pid":100,"tid":tid,"comm":"train","state":"S","runq_ns":0,"cpu":0});
+        if waker.is_null() {
+            record["waker_irq"] = json!(true)
+        } else {
+            record["waker"] = waker
+        }
+        record
+    };
+    let feeder = json!({"pid":100,"tid":105,"comm":"feeder"});
+    let mut s = Stream::working();
+    // Twice 500 ms until a timer, then 300 ms until the feeder, which was computing all the time.
+    for (from, to, waker) in [(3000, 3500, Value::Null), (3500, 4000, Value::Null), (4000, 4300, feeder)] {
+        s = s.put(off(100, from, to, waker));
+    }
+    for i in 0..100 {
+        s = s.call("cudaLaunchKernel", 100, (4301 + i) * MS, 10_000);
+    }
+    let gap = s.end(4500 * MS).found("gap").remove(0);
+    let ns =
+        |cause: &str| gap["causes"].as_array().unwrap().iter().find(|c| c["cause"] == cause).unwrap()["ns"].clone();
+    assert_eq!((ns("sleep"), ns("host_cpu").as_u64().unwrap() / MS), (json!(1000 * MS), 301), "{gap}");
+    let because = gap["advice"].to_string();
+    assert!(because.contains("500 ms at once") && because.contains("feeder (100) woke it"), "{because}");
+}
