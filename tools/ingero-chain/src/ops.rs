@@ -24,6 +24,8 @@ pub enum Class {
     Free,
     /// Loads code, creates contexts, instantiates graphs: one-time work.
     Load,
+    /// Gives a stream, an event or a graph back.
+    Destroy,
     /// Gives a context or code back: what a program does when it ends.
     Unload,
     /// Enqueues a collective.
@@ -43,6 +45,9 @@ impl Class {
             Class::Query
         } else if name.contains("Synchronize") || name.ends_with("Sync") {
             Class::Sync
+        } else if ["StreamDestroy", "EventDestroy", "GraphDestroy", "GraphExecDestroy"].iter().any(|n| name.contains(n))
+        {
+            Class::Destroy
         } else if name.contains("Unload")
             || ["CtxRelease", "CtxDestroy", "CtxReset", "DeviceReset"].iter().any(|n| name.contains(n))
         {
@@ -124,6 +129,9 @@ mod tests {
             ("cuDevicePrimaryCtxRetain", Class::Other),
             ("cudaDeviceReset", Class::Unload),
             ("cuInit", Class::Load),
+            ("cudaStreamDestroy", Class::Destroy),
+            ("cuEventDestroy_v2", Class::Destroy),
+            ("cuCtxDestroy", Class::Unload),
             ("ncclAllReduce", Class::Collective),
             ("ncclCommInitRank", Class::Load),
             ("ncclGetVersion", Class::Other),

@@ -247,7 +247,7 @@ impl CudaProcess {
 
     /// From when on it only wound down: gaps after that are no lost time.
     pub fn wind_down_ns(&self) -> Option<u64> {
-        self.wind_down.from_ns(self.over)
+        self.wind_down.gaps_until_ns(self.over)
     }
 
     /// The oldest instant that a gap may still begin at: before it, nothing more is asked.

@@ -13,6 +13,9 @@
 //! end of its last work on, if after it a context or code is given back, or the process is seen to end. More
 //! work after that, and it was no end: a program may unload a library at any time. One that lives on in
 //! silence has not ended either, it stalls.
+//!
+//! A stream may stop in the middle of that. Where nothing but memory, streams and events was given back after the last
+//! work, the time before each of these calls is no lost time either: no work came late, since none came.
 
 use crate::ops::Class;
 
@@ -21,17 +24,34 @@ use crate::ops::Class;
 pub struct WindDown {
     work_end_ns: u64,
     unloads: bool,
+    /// Since the last work things were given back…
+    gives_back: bool,
+    /// …and something else was called.
+    does_more: bool,
 }
 
 impl WindDown {
     /// Takes note of a call that ended at `end_ns`.
     pub fn add(&mut self, class: Class, end_ns: u64) {
         if class.is_work() {
-            self.unloads &= end_ns < self.work_end_ns;
+            let old = end_ns < self.work_end_ns;
+            self.unloads &= old;
+            self.gives_back &= old;
+            self.does_more &= old;
             self.work_end_ns = self.work_end_ns.max(end_ns);
-        } else if class == Class::Unload && end_ns >= self.work_end_ns && self.work_end_ns > 0 {
-            self.unloads = true;
+        } else if end_ns >= self.work_end_ns && self.work_end_ns > 0 {
+            match class {
+                Class::Unload => self.unloads = true,
+                Class::Free | Class::Destroy => self.gives_back = true,
+                _ => self.does_more = true,
+            }
         }
+    }
+
+    /// From when on time between calls is not lost: its work has ended, or nothing shows that it has not.
+    pub fn gaps_until_ns(self, over: bool) -> Option<u64> {
+        let only_gives_back = self.gives_back && !self.does_more && self.work_end_ns > 0;
+        self.from_ns(over).or(only_gives_back.then_some(self.work_end_ns))
     }
 
     /// When its work ended, if it did. `over`: the process was seen to end.
@@ -56,6 +76,16 @@ mod tests {
         assert_eq!((w.from_ns(false), w.from_ns(true)), (None, Some(20)));
         let w = after(&[(Class::Launch, 10), (Class::Sync, 20), (Class::Free, 25), (Class::Unload, 900)]);
         assert_eq!(w.from_ns(false), Some(20));
+    }
+
+    #[test]
+    fn a_stream_may_stop_before_the_context_is_given_back() {
+        let w = after(&[(Class::Launch, 10), (Class::Sync, 20), (Class::Free, 600), (Class::Destroy, 900)]);
+        assert_eq!((w.from_ns(false), w.gaps_until_ns(false)), (None, Some(20)));
+        let w = after(&[(Class::Launch, 10), (Class::Free, 600), (Class::Alloc, 610)]);
+        assert_eq!(w.gaps_until_ns(false), None);
+        let w = after(&[(Class::Launch, 10), (Class::Free, 600), (Class::Launch, 610)]);
+        assert_eq!(w.gaps_until_ns(false), None);
     }
 
     #[test]
