@@ -180,8 +180,8 @@ impl Processes {
     /// Keeps back what was found in a process that may never call; returns what is to be announced of it now, if anything.
     pub fn keep_back(&mut self, found: Found, notes: Vec<String>) -> Option<(Found, Vec<String>)> {
         let pid = found.process.pid;
-        let is_linker = found.process.exe.as_deref().is_some_and(is_dynamic_linker);
-        if !is_linker || self.announced.contains_key(&pid) {
+        let may_never_call = found.process.exe.as_deref().is_some_and(|exe| is_dynamic_linker(exe) || is_sampler(exe));
+        if !may_never_call || self.announced.contains_key(&pid) {
             return Some((found, notes));
         }
         match self.linkers.entry(pid) {
@@ -265,6 +265,11 @@ impl Processes {
 fn is_dynamic_linker(exe: &[u8]) -> bool {
     let name = exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     name.starts_with(b"ld-") && name.windows(3).any(|part| part == b".so")
+}
+
+/// Whether a program is the scheduler tracer, whose GPU samples come from a library of NVIDIA's that maps libcuda.
+fn is_sampler(exe: &[u8]) -> bool {
+    exe.rsplit(|byte| *byte == b'/').next() == Some(b"ingero-sched")
 }
 
 /// Adds to `tree` whoever descends from a member, given each process with its parent.

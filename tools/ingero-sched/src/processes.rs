@@ -107,6 +107,10 @@ impl Processes {
         let mut any = false;
         for found in scan.appeared {
             let pid = found.process.pid;
+            if pid == std::process::id() {
+                // The library that tells of the GPUs' use maps libcuda into this very process.
+                continue;
+            }
             scanner.libraries.probe(tracer, &found.libraries, log);
             if !self.watched.contains_key(&pid) {
                 tracer.request(pid, Why::Cuda).with_context(|| format!("asking to watch process {pid}"))?;
