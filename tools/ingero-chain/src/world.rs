@@ -442,18 +442,15 @@ impl World {
     }
 }
 
-/// Which of a pid's lives holds at an instant: the last that began by then, unless it has ended before.
+/// Which of a pid's lives holds at an instant: the last that began by then, unless it has ended before. One that was
+/// first seen without a birth began at some time after the end of the one before it.
 fn position_at(lives: &[ProcessLife], at_ns: u64) -> Option<usize> {
-    let at = lives.iter().rposition(|l| match l.birth {
+    let began = |at: usize| match lives[at].birth {
         Some(birth) => birth.at_ns <= at_ns,
-        None => true,
-    })?;
-    let older_death = at.checked_sub(1).and_then(|before| lives[before].died_ns);
-    match (lives[at].birth, older_death) {
-        // First seen without a birth, after another life: what ended before that one's death is its.
-        (None, Some(died)) if at_ns <= died => Some(at - 1),
-        _ => lives[at].died_ns.is_none_or(|died| at_ns <= died).then_some(at),
-    }
+        None => at.checked_sub(1).and_then(|before| lives[before].died_ns).is_none_or(|died_ns| died_ns < at_ns),
+    };
+    let at = (0..lives.len()).rev().find(|&at| began(at))?;
+    lives[at].died_ns.is_none_or(|died_ns| at_ns <= died_ns).then_some(at)
 }
 
 #[cfg(test)]
@@ -504,6 +501,23 @@ mod tests {
         let offs = |at_ns| world.thread(7, 7, at_ns).map(|life| life.offs(0, u64::MAX).count());
         assert_eq!((offs(5 * MS), offs(25 * MS)), (Some(1), Some(1)));
         assert_eq!(world.thread(7, 7, 5 * MS).unwrap().offs(0, u64::MAX).next().unwrap().end_ns, 3 * MS);
+    }
+
+    #[test]
+    fn a_life_without_a_birth_is_none_of_those_before() {
+        let mut world = World::default();
+        let mut ids = Vec::new();
+        for at_ns in [10 * MS, 30 * MS] {
+            world.fork(thread(1, 1), 7, at_ns);
+            ids.push(world.process(7, at_ns).id);
+            world.exit_process(7, at_ns + 10 * MS);
+        }
+        // The third fork was lost, and the exit.
+        ids.push(world.process(7, 60 * MS).id);
+        world.fork(thread(1, 1), 7, 90 * MS);
+        ids.push(world.process(7, 90 * MS).id);
+        let at = |ms| world.find_process(7, ms * MS).and_then(|life| ids.iter().position(|&id| id == life.id));
+        assert_eq!([5, 15, 25, 35, 50, 60, 95].map(at), [None, Some(0), None, Some(1), Some(2), Some(2), Some(3)]);
     }
 
     #[test]
