@@ -264,6 +264,8 @@ impl<S: Sink> Writer for Chrome<S> {
         let Parsed::Record(r) = parse(line) else { return Ok(()) };
         let Some(mono_ns) = r.mono_ns else { return Ok(()) };
         match (&*r.src, r.pid, r.tid) {
+            // The slice of a call that is told of while it hangs is drawn when it is over.
+            (s, ..) if src::is_call(s) && r.stuck => self.instant(&r, r.end_ns().unwrap_or(mono_ns)),
             (s, Some(pid), Some(tid)) if src::is_call(s) && r.dur_ns.is_some() => self.call(&r, mono_ns, pid, tid),
             (src::SCHED, Some(pid), Some(tid)) if &*r.op == "sched_switch" => self.switch(&r, mono_ns, pid, tid),
             (src::SYS, ..) if &*r.op == "sample" => self.sample(line, r.end_ns().unwrap_or(mono_ns)),
@@ -311,6 +313,23 @@ mod tests {
         drop(chrome);
         let trace: Value = serde_json::from_slice(&out).unwrap();
         trace["traceEvents"].as_array().unwrap().clone()
+    }
+
+    #[test]
+    fn a_call_that_hangs_is_one_slice() {
+        let mut out = Vec::new();
+        let mut chrome = Chrome::new(&mut out);
+        for end in [r#""dur_ns":4000,"open":true,"stuck":true"#, r#""dur_ns":9000,"ret":0"#] {
+            let line = format!(r#"{{"src":"cudart","op":"c","mono_ns":1000,"pid":7,"tid":8,"depth":0,{end}}}"#);
+            chrome.record(line.as_bytes()).unwrap();
+        }
+        chrome.finish().unwrap();
+        drop(chrome);
+        let trace: Value = serde_json::from_slice(&out).unwrap();
+        let drawn: Vec<_> = trace["traceEvents"].as_array().unwrap().iter().filter(|e| e["name"] == "c").collect();
+        assert_eq!((&drawn[0]["ph"], drawn[0]["ts"].as_f64()), (&"i".into(), Some(5.0)));
+        assert_eq!((&drawn[1]["ph"], drawn[1]["dur"].as_f64()), (&"X".into(), Some(9.0)));
+        assert_eq!(drawn.len(), 2);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use crate::format::Writer;
 use crate::sink::Sink;
 
-const COLUMNS: [&str; 41] = [
+const COLUMNS: [&str; 42] = [
     "src",
     "op",
     "mono_ns",
@@ -38,6 +38,7 @@ const COLUMNS: [&str; 41] = [
     "child_tid",
     "why",
     "open",
+    "stuck",
     "late",
     "host_off_ns",
     "host_preempted_ns",
@@ -112,7 +113,8 @@ impl<S: Sink> Csv<S> {
         self.field(r.pid);
         self.field(r.tid);
         self.text(Some(&r.comm));
-        self.field(is_call.then_some(r.depth));
+        // Of a call whose return is not probed, the depth is not known.
+        self.field((is_call && r.dur_ns.is_some()).then_some(r.depth));
         self.field(r.ret);
         self.field(r.bytes);
         self.text(r.dir.as_deref());
@@ -129,6 +131,7 @@ impl<S: Sink> Csv<S> {
         self.field(r.child_tid);
         self.text(r.why.as_deref());
         self.field(r.open.then_some(true));
+        self.field(r.stuck.then_some(true));
         self.field(r.late.then_some(true));
         let host = r.host.filter(|_| is_call).and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
         self.host(&host.unwrap_or_default());
