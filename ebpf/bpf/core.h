@@ -69,8 +69,8 @@ struct task_struct {
 	int exit_code;
 	/* EXIT_ZOMBIE, EXIT_DEAD; 0 while it lives. */
 	int exit_state;
-	/* 1 while it is on a CPU. */
-	int on_cpu;
+	/* 1 while it is on a CPU. A byte in 7.3, and only of an unsigned field may the loader change the size of a load. */
+	unsigned int on_cpu;
 	/* How often it left a CPU: by itself, and not. */
 	unsigned long nvcsw;
 	unsigned long nivcsw;
