@@ -131,9 +131,8 @@ impl Grid {
     }
 
     fn line(&mut self, pid: u32, kind: Kind) -> &mut Vec<Cell> {
-        let known = self.lines.contains_key(&(pid, kind));
-        let pid = if known || self.lines.len() < MAX_LINES { pid } else { 0 };
-        self.lines.entry((pid, kind)).or_default()
+        let full = self.lines.len() >= MAX_LINES && !self.lines.contains_key(&(pid, kind));
+        self.lines.entry((if full { 0 } else { pid }, kind)).or_default()
     }
 
     /// Makes slices twice as wide.

@@ -1,7 +1,5 @@
 //! Which record goes into which table, and what is counted beside.
 
-use std::collections::HashMap;
-
 use ingero_common::record::{SysSample, Who, src};
 use rusqlite::{Connection, Statement, params};
 
@@ -14,7 +12,7 @@ use crate::row::{Line, Row, SampleRest};
 const MAX_TEXT_BYTES: usize = 4096;
 
 /// Different kinds of records that are counted one by one; the rest, somebody else's, together.
-const MAX_KINDS: usize = 1000;
+const MAX_KINDS: usize = 250;
 
 /// What has been seen of a recording besides its rows.
 #[derive(Clone, Debug, Default)]
@@ -31,24 +29,42 @@ pub(crate) struct Seen {
     pub(crate) blocks: Blocks,
     /// What happened when, coarsely.
     pub(crate) grid: Grid,
-    kinds: HashMap<Box<str>, HashMap<Box<str>, u64>>,
-    kinds_n: usize,
+    /// Those that come often are near the front.
+    kinds: Vec<Kind>,
+}
+
+/// How many records of one kind there are.
+#[derive(Clone, Debug)]
+struct Kind {
+    src: Box<str>,
+    op: Box<str>,
+    records: u64,
 }
 
 impl Seen {
     /// Records of each kind: `src`, `op`, how many.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (&str, &str, u64)> {
-        self.kinds.iter().flat_map(|(src, ops)| ops.iter().map(move |(op, n)| (&**src, &**op, *n)))
+        self.kinds.iter().map(|kind| (&*kind.src, &*kind.op, kind.records))
     }
 
     fn count(&mut self, src: &str, op: &str) {
-        if let Some(n) = self.kinds.get_mut(src).and_then(|ops| ops.get_mut(op)) {
-            *n += 1;
-            return;
+        let (src, op) = (text(src), text(op));
+        let known = |kinds: &[Kind], src: &str, op: &str| kinds.iter().position(|k| *k.op == *op && *k.src == *src);
+        let at = match known(&self.kinds, src, op) {
+            Some(at) => at,
+            None => {
+                let (src, op) = if self.kinds.len() < MAX_KINDS { (src, op) } else { ("other", "other") };
+                known(&self.kinds, src, op).unwrap_or_else(|| {
+                    self.kinds.push(Kind { src: src.into(), op: op.into(), records: 0 });
+                    self.kinds.len() - 1
+                })
+            }
+        };
+        self.kinds[at].records += 1;
+        // One step towards the front each time: the few kinds that make up a recording are found at once.
+        if at > 0 && self.kinds[at - 1].records < self.kinds[at].records {
+            self.kinds.swap(at - 1, at);
         }
-        let (src, op) = if self.kinds_n < MAX_KINDS { (src, op) } else { ("other", "other") };
-        self.kinds_n += 1;
-        *self.kinds.entry(text(src).into()).or_default().entry(text(op).into()).or_default() += 1;
     }
 
     fn place(&mut self, row: &Row<'_>) {
