@@ -45,8 +45,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* ---- On and off the CPU ------------------------------------------------------------------------------------------- */
 
+/* `told`: the tracepoint says which state the thread left with, `prev_state`. */
 static __always_inline void leave(struct thread *t, struct task_struct *prev, struct task_struct *next, __u64 now,
-				  bool preempt, unsigned int prev_state)
+				  bool preempt, bool told, unsigned int prev_state)
 {
 	unsigned int state = prev->__state;
 
@@ -58,7 +59,7 @@ static __always_inline void leave(struct thread *t, struct task_struct *prev, st
 	 */
 	if (preempt || state == 0)
 		state = 0;
-	else if (has_prev_state)
+	else if (told)
 		/* The field may say "waking" already, the argument says what it left as. */
 		state = prev_state;
 
@@ -116,32 +117,36 @@ static __always_inline void come_back(struct thread *t, struct task_struct *next
 	t->on_ns = back;
 }
 
-/* (bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state) */
-SEC("tp_btf/sched_switch")
-int sched_switch(__u64 *ctx)
+static __always_inline int switched(bool preempt, struct task_struct *prev, struct task_struct *next, bool told,
+				    unsigned int prev_state)
 {
-	bool preempt = ctx[0];
-	struct task_struct *prev = (void *)ctx[1];
-	struct task_struct *next = (void *)ctx[2];
-	unsigned int prev_state = 0;
+	__u64 now = bpf_ktime_get_ns();
 	struct thread *t;
-	__u64 now;
 
-	/* Volatile: where the argument does not exist, it must not be read ahead of this branch. */
-	if (has_prev_state)
-		prev_state = *(volatile __u64 *)&ctx[3];
 	irq_reset();
-	now = bpf_ktime_get_ns();
-
 	t = watched(prev);
 	if (t) {
-		leave(t, prev, next, now, preempt, prev_state);
+		leave(t, prev, next, now, preempt, told, prev_state);
 		flush_pages(prev, t);
 	}
 	t = watched(next);
 	if (t)
 		come_back(t, next, prev, now);
 	return 0;
+}
+
+/* The fourth argument since 5.18, and wherever that was taken over. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	return switched(preempt, prev, next, true, prev_state);
+}
+
+/* Before. */
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_switch_untold, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	return switched(preempt, prev, next, false, 0);
 }
 
 /* In the waker's context, before anything else of the wake-up. */

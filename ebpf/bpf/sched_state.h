@@ -20,9 +20,6 @@
 #define TASK_RTLOCK_WAIT 0x1000
 #define TASK_FROZEN 0x8000
 
-/* Set by the loader: sched_switch has its fourth argument, the state that `prev` leaves with (5.18 and newer). */
-volatile const __u8 has_prev_state = 1;
-
 /* Processes that user space asks to watch, for the iterator: TGID -> enum why. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -180,11 +180,6 @@ impl Kernel {
         &self.btf
     }
 
-    /// Its version, such as (6, 18).
-    pub fn version(&self) -> (u32, u32) {
-        version(&self.release).unwrap_or(MIN_KERNEL)
-    }
-
     /// The release, as `uname -r` prints it.
     pub fn release(&self) -> &str {
         &self.release

@@ -16,8 +16,6 @@ use crate::ring::Ring;
 
 static OBJECT: &[u8] = crate::object!("sched");
 
-/// The first kernel whose sched_switch tells the state that the thread leaves with.
-const PREV_STATE_SINCE: (u32, u32) = (5, 18);
 /// More than one event, so that reading does not begin with a few bytes to see whether there are any.
 const ITERATOR_BUFFER_BYTES: usize = 64 * 1024;
 /// How often to try again where memory for watching a task is short.
@@ -40,19 +38,17 @@ impl Btf {
         let page_bytes = rustix::param::page_size() as u64;
         let watch_all = u8::from(config.all);
         let raw_pages = config.raw_pages();
-        let has_prev_state = u8::from(kernel.version() >= PREV_STATE_SINCE);
         let (ring_bytes, wakeup) = config.ring();
         let mut ebpf = {
             // The loader borrows what it overrides.
             let (wakeup, page_bytes) = (&wakeup, &page_bytes);
-            let (watch_all, raw_pages, has_prev_state) = (&watch_all, &raw_pages, &has_prev_state);
+            let (watch_all, raw_pages) = (&watch_all, &raw_pages);
             kernel.load(OBJECT, |loader| {
                 loader
                     .override_global("ring_wakeup_bytes", wakeup, true)
                     .override_global("page_bytes", page_bytes, true)
                     .override_global("watch_all", watch_all, true)
                     .override_global("raw_pages", raw_pages, true)
-                    .override_global("has_prev_state", has_prev_state, true)
                     .map_max_entries("events", ring_bytes);
             })?
         };

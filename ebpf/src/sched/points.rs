@@ -11,8 +11,8 @@ use aya::programs::Program;
 use super::{Config, Pages};
 use crate::load::{Kernel, StartError};
 
-/// What tracing is nothing without. Interrupts first: a wake-up must find their depth counted.
-const SCHEDULER: [&str; 13] = [
+/// What tracing is nothing without, sched_switch apart. Interrupts first: a wake-up must find their depth counted.
+const SCHEDULER: [&str; 12] = [
     "irq_handler_entry",
     "irq_handler_exit",
     "softirq_entry",
@@ -25,7 +25,6 @@ const SCHEDULER: [&str; 13] = [
     "sched_waking",
     "sched_wakeup",
     "sched_wakeup_new",
-    "sched_switch",
 ];
 /// Not on every architecture and in every kernel.
 const RARE_INTERRUPTS: [&str; 6] = [
@@ -57,12 +56,13 @@ impl Points {
             points.network(kernel, ebpf);
         }
         points.optional(kernel, ebpf, "mark_victim", &["mark_victim", "mark_victim_tid"]);
-        let pages = (config.pages != Pages::Off).then_some("mm_page_alloc");
-        for name in pages.into_iter().chain(SCHEDULER) {
-            attach(kernel, ebpf, name, name)?;
-            points.programs.push(name);
-            points.attached.push(name);
+        if config.pages != Pages::Off {
+            points.one_of(kernel, ebpf, "mm_page_alloc", &["mm_page_alloc"])?;
         }
+        for name in SCHEDULER {
+            points.one_of(kernel, ebpf, name, &[name])?;
+        }
+        points.one_of(kernel, ebpf, "sched_switch", &["sched_switch", "sched_switch_untold"])?;
         Ok(points)
     }
 
@@ -89,15 +89,31 @@ impl Points {
 
     /// Attaches the first of `programs` that this kernel takes at `name`; whether there is one.
     fn optional(&mut self, kernel: &Kernel, ebpf: &mut Ebpf, name: &'static str, programs: &[&'static str]) -> bool {
-        let taken = programs.iter().find(|program| attach(kernel, ebpf, program, name).is_ok());
-        match taken {
-            Some(program) => {
+        let taken = self.one_of(kernel, ebpf, name, programs).is_ok();
+        if !taken {
+            self.missing.push(name);
+        }
+        taken
+    }
+
+    /// The same, where there must be one.
+    fn one_of(
+        &mut self,
+        kernel: &Kernel,
+        ebpf: &mut Ebpf,
+        name: &'static str,
+        programs: &[&'static str],
+    ) -> Result<(), StartError> {
+        let mut result = Err(StartError::refused(format!("tracepoint {name}"), &io::Error::from(ErrorKind::NotFound)));
+        for program in programs {
+            result = attach(kernel, ebpf, program, name);
+            if result.is_ok() {
                 self.programs.push(program);
                 self.attached.push(name);
+                break;
             }
-            None => self.missing.push(name),
         }
-        taken.is_some()
+        result
     }
 
     /// Detaches everything. The last to be attached goes first: an interval must not end when the wake-up in it is seen no
