@@ -37,6 +37,7 @@ cases: build
 
 bench: test-tools build
 	BIN=$(BIN) python3 tests/scripts/bench.py
+	BIN=$(BIN) python3 tests/scripts/bench_filters.py
 	$(CARGO) bench --workspace --bench "*"
 
 install: build

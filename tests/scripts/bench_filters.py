@@ -17,7 +17,7 @@ import tempfile
 import time
 
 BIN = os.environ.get("BIN", "target/release")
-RUNS = 3
+RUNS = int(os.environ.get("RUNS", "3"))
 STEP_NS = 20_000
 GEN = [sys.executable, os.path.abspath(__file__), "--generate"]
 
@@ -60,8 +60,8 @@ def generate(kind, size_bytes, out):
 
 
 def timed(command):
-    """Best wall time of some runs, in seconds, and the peak memory, in MiB."""
-    best, peak = None, 0
+    """Of some runs the best wall time and the least CPU time, in seconds, and the peak memory, in MiB."""
+    best, cpu, peak = None, None, 0
     for _ in range(RUNS):
         began = time.monotonic()
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -69,8 +69,9 @@ def timed(command):
         took = time.monotonic() - began
         if status:
             raise RuntimeError("%s ended with %d" % (command[0], status))
-        best, peak = min(best or took, took), max(peak, usage.ru_maxrss // 1024)
-    return best, peak
+        spent = usage.ru_utime + usage.ru_stime
+        best, cpu, peak = min(best or took, took), min(cpu or spent, spent), max(peak, usage.ru_maxrss // 1024)
+    return best, cpu, peak
 
 
 DUCKDB = """
@@ -88,16 +89,17 @@ def compare(megabytes):
         path = os.path.join(work, "joined.ndjson")
         with open(path, "wb") as out:
             generate("joined", megabytes * 1_000_000, out)
-        chain, peak = timed([os.path.join(BIN, "ingero-chain"), path])
-        print("ingero-chain on %d MB: %.2f s, %.0f MB/s, peak %d MiB (best of %d)" % (megabytes, chain, megabytes / chain, peak, RUNS))
+        chain, cpu, peak = timed([os.path.join(BIN, "ingero-chain"), path])
+        print("ingero-chain on %d MB: %.2f s, %.2f s of CPU, peak %d MiB (best of %d)" % (megabytes, chain, cpu, peak, RUNS))
         if importlib.util.find_spec("duckdb"):
-            duck, _ = timed([sys.executable, "-c", DUCKDB, path])
-            print("  DuckDB, 2 threads, count, p50 and p99 by pid and op: %.2f s; chain takes %.2f of that" % (duck, chain / duck))
+            duck, duck_cpu, _ = timed([sys.executable, "-c", DUCKDB, path])
+            print("  DuckDB, 2 threads, count, p50 and p99 by pid and op: %.2f s, %.2f s of CPU; chain takes %.2f of the time, %.2f of the CPU time"
+                  % (duck, duck_cpu, chain / duck, cpu / duck_cpu))
         else:
             print("  DuckDB is not installed (pip install duckdb)")
         if shutil.which("jq"):
-            jq, _ = timed(["jq", "-n", "reduce inputs as $r (0; . + ($r.dur_ns // 0))", path])
-            print("  jq, summing dur_ns: %.2f s; %.0f times as long as chain" % (jq, jq / chain))
+            jq, jq_cpu, _ = timed(["jq", "-n", "reduce inputs as $r (0; . + ($r.dur_ns // 0))", path])
+            print("  jq, summing dur_ns: %.2f s, %.2f s of CPU; %.0f times the CPU time of chain" % (jq, jq_cpu, jq_cpu / cpu))
         else:
             print("  jq is not installed")
 
