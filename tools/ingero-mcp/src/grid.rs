@@ -69,41 +69,72 @@ pub(crate) struct Grid {
     shift: u32,
     /// Number of the first slice, counted from 0 on CLOCK_MONOTONIC.
     first: Option<u64>,
+    /// Only this stretch counts.
+    window: Option<(u64, u64)>,
     lines: HashMap<(u32, Kind), Vec<Cell>>,
 }
 
 impl Default for Grid {
     fn default() -> Self {
-        Self { shift: FIRST_SHIFT, first: None, lines: HashMap::new() }
+        Self { shift: FIRST_SHIFT, first: None, window: None, lines: HashMap::new() }
     }
 }
 
 impl Grid {
+    /// For [`from_ns`, `to_ns`] alone, in slices as narrow as there is room for.
+    pub(crate) fn of_window(from_ns: u64, to_ns: u64) -> Self {
+        let whole_ns = to_ns.saturating_sub(from_ns);
+        let shift = (0..64).find(|shift| (whole_ns >> shift) as usize <= MAX_SLICES - 2).unwrap_or(FIRST_SHIFT);
+        Self { shift, first: Some(from_ns >> shift), window: Some((from_ns, to_ns)), lines: HashMap::new() }
+    }
+
     /// Adds a record where it is of a kind that is summed up.
     pub(crate) fn add(&mut self, row: &Row<'_>) {
-        let (Some(start_ns), dur_ns) = (row.mono_ns, row.dur_ns.unwrap_or(0)) else { return };
-        let end_ns = start_ns.saturating_add(dur_ns);
+        let Some(start_ns) = row.mono_ns else { return };
+        let end_ns = row.end_ns().unwrap_or(start_ns);
         let pid = row.pid.unwrap_or(0);
         match &*row.src {
-            s if src::is_call(s) && row.depth == 0 => self.put(pid, Kind::Calls, start_ns, end_ns, 1),
+            s if src::is_call(s) && row.depth == 0 => self.call(pid, start_ns, end_ns),
             src::SCHED if &*row.op == "sched_switch" => {
-                let state = row.state.as_deref().and_then(|s| s.bytes().next());
-                let runq_ns = if state == Some(b'R') { dur_ns } else { row.runq_ns.unwrap_or(0).min(dur_ns) };
-                if runq_ns > 0 {
-                    self.put(pid, Kind::CpuWait, end_ns - runq_ns, end_ns, 0);
-                }
-                if state == Some(b'D') {
-                    self.put(pid, Kind::Io, start_ns, end_ns - runq_ns, 0);
-                }
+                self.switch(pid, row.state.as_deref(), start_ns, end_ns, row.runq_ns.unwrap_or(0));
             }
-            src::INGERO if &*row.op == "lost" => {
-                self.put(pid, Kind::Lost, start_ns, start_ns, row.count.unwrap_or(1));
-            }
+            src::INGERO if &*row.op == "lost" => self.lost(pid, start_ns, row.count.unwrap_or(1)),
             _ => {}
         }
     }
 
+    /// Adds an outermost call.
+    pub(crate) fn call(&mut self, pid: u32, start_ns: u64, end_ns: u64) {
+        self.put(pid, Kind::Calls, start_ns, end_ns, 1);
+    }
+
+    /// Adds a time off the CPU, at the end of which the thread waited `runq_ns` for one.
+    pub(crate) fn switch(&mut self, pid: u32, state: Option<&str>, start_ns: u64, end_ns: u64, runq_ns: u64) {
+        let state = state.and_then(|s| s.bytes().next());
+        let dur_ns = end_ns.saturating_sub(start_ns);
+        let runq_ns = if state == Some(b'R') { dur_ns } else { runq_ns.min(dur_ns) };
+        if runq_ns > 0 {
+            self.put(pid, Kind::CpuWait, end_ns - runq_ns, end_ns, 0);
+        }
+        if state == Some(b'D') {
+            self.put(pid, Kind::Io, start_ns, end_ns - runq_ns, 0);
+        }
+    }
+
+    /// Adds lost records.
+    pub(crate) fn lost(&mut self, pid: u32, at_ns: u64, records: u64) {
+        self.put(pid, Kind::Lost, at_ns, at_ns, records);
+    }
+
     fn put(&mut self, pid: u32, kind: Kind, start_ns: u64, end_ns: u64, n: u64) {
+        let (start_ns, end_ns, n) = match self.window {
+            Some((from_ns, to_ns)) if end_ns < from_ns || start_ns > to_ns => return,
+            // What began before is no beginning here.
+            Some((from_ns, to_ns)) => {
+                (start_ns.max(from_ns), end_ns.min(to_ns), if start_ns < from_ns { 0 } else { n })
+            }
+            None => (start_ns, end_ns, n),
+        };
         let first = *self.first.get_or_insert(start_ns >> self.shift);
         // What began before the first record that was seen is clipped to it.
         let start_ns = start_ns.max(first << self.shift);
@@ -172,7 +203,11 @@ impl Grid {
             let mut covered = 0_i64;
             for (at, cell) in line.iter().enumerate() {
                 covered += i64::from(cell.change);
-                let middle_ns = ((at as u64 + first) << self.shift) + width / 2;
+                let mut middle_ns = ((at as u64 + first) << self.shift) + width / 2;
+                if self.window.is_some() {
+                    // Nothing in a window's slices lies outside of it, at its borders either.
+                    middle_ns = middle_ns.clamp(from_ns, to_ns.saturating_sub(1).max(from_ns));
+                }
                 if middle_ns < from_ns || middle_ns >= to_ns {
                     continue;
                 }
@@ -224,6 +259,19 @@ mod tests {
         let grid = grid(&[(width / 2, 3 * width + 4)]);
         let sums: Vec<u64> = grid.sums(0, 4 * width, 4, Some(7)).iter().map(|s| s.call_ns).collect();
         assert_eq!(sums, [width / 2, width, width, 4]);
+    }
+
+    #[test]
+    fn a_window_counts_what_lies_in_it() {
+        let mut grid = Grid::of_window(1_000, 2_000);
+        // Before, across the beginning, inside, across the end, after.
+        for (start, end) in [(1, 900), (990, 1_010), (1_500, 1_501), (1_990, 2_500), (2_001, 2_002)] {
+            grid.call(7, start, end);
+        }
+        let sums = grid.sums(1_000, 2_001, 1, None);
+        assert_eq!((grid.width_ns(), sums[0].calls, sums[0].call_ns), (1, 2, 10 + 1 + 10));
+        // However long it is.
+        assert!(Grid::of_window(0, u64::MAX).width_ns() > 1 << 50);
     }
 
     #[test]

@@ -49,6 +49,16 @@ fn the_tools_agree_with_each_other_and_with_the_recording() {
     let sampled: Vec<bool> = slices.iter().map(|s| s["cpu_pct"] == 91.5).collect();
     assert_eq!(sampled, [true, true, true, false, true, true, true, true, false, false]);
 
+    // A narrow stretch is counted from its single records, and agrees with them.
+    let one_call = lines.iter().filter(|l| l["op"] == "cudaStreamSynchronize").nth(500).unwrap();
+    let from = one_call["mono_ns"].as_u64().unwrap();
+    let narrow = server.answer("get_timeline", json!({"slices": 4, "from_ns": from, "to_ns": from + 999_999}));
+    let in_calls: Vec<u64> =
+        narrow["slices"].as_array().unwrap().iter().map(|s| s["call_ns"].as_u64().unwrap()).collect();
+    assert!(narrow["precision_ns"].as_u64().unwrap() < 1000, "{narrow}");
+    assert_eq!((narrow["slices"][0]["calls"].as_u64(), in_calls.iter().sum::<u64>()), (Some(1), 999_999));
+    assert!(in_calls.iter().all(|&ns| ns.abs_diff(250_000) < 1000), "{in_calls:?}");
+
     let process = server.answer("get_per_process_breakdown", json!({"role": "cuda"}));
     assert_eq!((&process["total"], &process["processes"][0]["pid"]), (&json!(1), &json!(TRAINER)));
     let workers = server.answer("get_per_process_breakdown", json!({"role": "worker"}));

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{Context, Problem, ToolEntry, interval};
 use crate::answer::{Filler, PageInfo, offset};
+use crate::grid::Grid;
 use crate::recording::Recording;
 use crate::store::{OWN_TIME, int};
 
@@ -83,6 +84,9 @@ struct Sampled {
     gpu: (f64, u32),
 }
 
+/// Records that are looked at one by one: two or three seconds.
+const MAX_SINGLE: u64 = 4_000_000;
+
 /// Chains named in one slice.
 const MAX_CHAINS: usize = 3;
 
@@ -139,18 +143,19 @@ fn timeline(context: &Context<'_>, arguments: &Arguments) -> Result<Timeline, Pr
     let view = context.view(recording)?;
     let (from_ns, to_ns) = interval(recording, arguments.from_ns, arguments.to_ns)?;
     let cut = Cut { from_ns, to_ns, slices };
-    let (sums, precision_ns) = {
+    let coarse = {
         let seen = recording.seen();
-        (seen.grid.sums(from_ns, to_ns, slices, arguments.pid), seen.grid.width_ns())
+        let precise = cut.slice_ns() > 2 * seen.grid.width_ns();
+        precise.then(|| (seen.grid.sums(from_ns, to_ns, slices, arguments.pid), seen.grid.width_ns()))
     };
-    if cut.slice_ns() <= precision_ns {
-        return Err(Problem::Told(format!(
-            "slices of {} ns are finer than the {precision_ns} ns to which times are known here: ask for {} slices or fewer, \
-             or see single records with query_events",
-            cut.slice_ns(),
-            (cut.whole_ns() / (2 * precision_ns)).max(1),
-        )));
-    }
+    let (sums, precision_ns) = match coarse {
+        Some(sums) => sums,
+        // A narrow stretch: few records, which are looked at one by one.
+        None => {
+            let grid = window(context, recording, cut)?;
+            (grid.sums(from_ns, to_ns, slices, arguments.pid), grid.width_ns())
+        }
+    };
     let sampled = sampled(context, recording, cut)?;
     let lost = lost(&view.report, arguments.pid, cut);
 
@@ -179,6 +184,47 @@ fn timeline(context: &Context<'_>, arguments: &Arguments) -> Result<Timeline, Pr
     let filler = Filler::new(slices, &answer);
     (answer.slices, answer.page) = filler.page(out, offset);
     Ok(answer)
+}
+
+/// What happened in a stretch of time, from its single records.
+fn window(context: &Context<'_>, recording: &Recording, cut: Cut) -> Result<Grid, Problem> {
+    let mut grid = Grid::of_window(cut.from_ns, cut.to_ns);
+    let Some((first, last)) = recording.seen().blocks.ids(cut.from_ns, cut.to_ns) else { return Ok(grid) };
+    if last - first > MAX_SINGLE {
+        return Err(Problem::Told(format!(
+            "slices of {} ns of so many records would take long: ask for fewer slices or a shorter stretch",
+            cut.slice_ns()
+        )));
+    }
+    recording.store.read(OWN_TIME, &context.cancel, |connection| {
+        let overlap = "id BETWEEN ?1 AND ?2 AND mono_ns <= ?4 AND mono_ns + coalesce(dur_ns, 0) >= ?3";
+        let parameters = [int(first), int(last), int(cut.from_ns), int(cut.to_ns)];
+        let ns = |value: Option<i64>| value.unwrap_or(0).max(0) as u64;
+        let sql = format!("SELECT pid, mono_ns, dur_ns FROM calls WHERE depth = 0 AND {overlap}");
+        let mut statement = connection.prepare(&sql)?;
+        let mut rows = statement.query(parameters)?;
+        while let Some(row) = rows.next()? {
+            let (pid, start_ns, dur_ns) = (row.get::<_, Option<u32>>(0)?, ns(row.get(1)?), ns(row.get(2)?));
+            grid.call(pid.unwrap_or(0), start_ns, start_ns.saturating_add(dur_ns));
+        }
+        let sql = format!("SELECT pid, mono_ns, dur_ns, runq_ns, state FROM switches WHERE {overlap}");
+        let mut statement = connection.prepare(&sql)?;
+        let mut rows = statement.query(parameters)?;
+        while let Some(row) = rows.next()? {
+            let (pid, start_ns, dur_ns) = (row.get::<_, Option<u32>>(0)?, ns(row.get(1)?), ns(row.get(2)?));
+            let (runq_ns, state): (_, Option<String>) = (ns(row.get(3)?), row.get(4)?);
+            grid.switch(pid.unwrap_or(0), state.as_deref(), start_ns, start_ns.saturating_add(dur_ns), runq_ns);
+        }
+        let sql = format!("SELECT pid, mono_ns, count FROM frames WHERE op = 'lost' AND {overlap}");
+        let mut statement = connection.prepare(&sql)?;
+        let mut rows = statement.query(parameters)?;
+        while let Some(row) = rows.next()? {
+            let (pid, at_ns): (Option<u32>, _) = (row.get(0)?, ns(row.get(1)?));
+            grid.lost(pid.unwrap_or(0), at_ns, row.get::<_, Option<i64>>(2)?.map_or(1, |n| ns(Some(n))));
+        }
+        Ok(())
+    })?;
+    Ok(grid)
 }
 
 /// The samples of the machine, by slice. One tells of all slices that it covers.
