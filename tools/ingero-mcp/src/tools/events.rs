@@ -1,5 +1,6 @@
 //! `query_events`: single records.
 
+use rusqlite::Rows;
 use rusqlite::types::{ToSql, ValueRef};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{Context, Problem, ToolEntry, interval, limit};
 use crate::answer::{Filler, PageInfo, bad_cursor};
-use crate::store::{OWN_TIME, int};
+use crate::recording::Recording;
+use crate::store::{OWN_TIME, ReadError, int};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -162,41 +164,20 @@ fn events(context: &Context<'_>, arguments: &Arguments) -> Result<Events, Proble
     let table = arguments.table.unwrap_or(Table::Calls);
     let order = arguments.order.unwrap_or(Order::Time);
     let mut filter = filter(arguments, table)?;
-    if order == Order::Duration && !table.has("dur_ns") {
-        return Err(Problem::Told(format!("{} have no duration: order them by time", table.name())));
+    if order == Order::Duration {
+        if !table.has("dur_ns") {
+            return Err(Problem::Told(format!("{} have no duration: order them by time", table.name())));
+        }
+        filter.conditions.push("dur_ns IS NOT NULL".into());
     }
     context.view(recording)?;
     if arguments.from_ns.is_some() || arguments.to_ns.is_some() {
-        let (from_ns, to_ns) = interval(recording, arguments.from_ns, arguments.to_ns)?;
-        let (first, last) = recording.seen().blocks.ids(from_ns, to_ns).unwrap_or((0, 0));
-        filter.add("id >= {}", int(first));
-        filter.add("id <= {}", int(last));
-        filter.add("mono_ns <= {}", int(to_ns));
-        let end = if table.has("dur_ns") { "mono_ns + coalesce(dur_ns, 0) >= {}" } else { "mono_ns >= {}" };
-        filter.add(end, int(from_ns));
+        overlap(recording, arguments, table, &mut filter)?;
     }
+    // The total is that of all pages, so the place of this one comes after it.
     let count_sql = format!("SELECT count(*) FROM {} WHERE {}", table.name(), filter.sql());
     let counted = filter.parameters.len();
-    let order_sql = match order {
-        Order::Time => {
-            if let Some(after) = after_id(arguments.cursor.as_deref())? {
-                filter.add("id > {}", after);
-            }
-            "id"
-        }
-        Order::Duration => {
-            if let Some((dur_ns, id)) = after_duration(arguments.cursor.as_deref())? {
-                filter.add("(dur_ns, -id) < ({}", dur_ns);
-                let n = filter.parameters.len() + 1;
-                if let Some(condition) = filter.conditions.last_mut() {
-                    condition.push_str(&format!(", ?{n})"));
-                }
-                filter.parameters.push(Box::new(-id));
-            }
-            filter.conditions.push("dur_ns IS NOT NULL".into());
-            "dur_ns DESC, id"
-        }
-    };
+    let order_sql = go_on(order, arguments.cursor.as_deref(), &mut filter)?;
     let sql = format!(
         "SELECT {} FROM {} WHERE {} ORDER BY {order_sql} LIMIT {}",
         table.columns(),
@@ -211,39 +192,80 @@ fn events(context: &Context<'_>, arguments: &Arguments) -> Result<Events, Proble
         page: PageInfo::default(),
     };
     let mut filler = Filler::new(limit, &answer);
-    let (total, more, last) = recording.store.read(OWN_TIME, &context.cancel, |connection| {
+    let (total, next) = recording.store.read(OWN_TIME, &context.cancel, |connection| {
         let parameters = filter.parameters();
         let total: u64 = connection.query_row(&count_sql, &parameters[..counted], |row| row.get(0))?;
         let mut statement = connection.prepare(&sql)?;
-        let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
-        let mut rows = statement.query(&parameters[..])?;
-        let mut last = None;
-        while let Some(row) = rows.next()? {
-            let mut record = Map::new();
-            for (at, name) in names.iter().enumerate() {
-                if let Some(value) = cell(row.get_ref(at)?) {
-                    record.insert(name.clone(), value);
-                }
-            }
-            let place = (row.get::<_, Option<i64>>("dur_ns").unwrap_or(None), row.get::<_, i64>("id")?);
-            if !filler.push(&record) {
-                return Ok((total, true, last));
-            }
-            last = Some(place);
-        }
-        Ok((total, false, last))
+        Ok((total, fill(statement.query(&parameters[..])?, order, &mut filler)?))
     })?;
     answer.records = filler.into_items();
     answer.page = PageInfo {
         total: Some(total),
         returned: answer.records.len() as u64,
-        truncated: more,
-        next_cursor: last.filter(|_| more).map(|(dur_ns, id)| match order {
-            Order::Time => format!("id:{id}"),
-            Order::Duration => format!("ns:{}:{id}", dur_ns.unwrap_or(0)),
-        }),
+        truncated: next.is_some(),
+        next_cursor: next,
     };
     Ok(answer)
+}
+
+/// Only what overlaps the time that was asked for.
+fn overlap(recording: &Recording, arguments: &Arguments, table: Table, filter: &mut Filter) -> Result<(), Problem> {
+    let (from_ns, to_ns) = interval(recording, arguments.from_ns, arguments.to_ns)?;
+    let (first, last) = recording.seen().blocks.ids(from_ns, to_ns).unwrap_or((0, 0));
+    filter.add("id >= {}", int(first));
+    filter.add("id <= {}", int(last));
+    filter.add("mono_ns <= {}", int(to_ns));
+    let end = if table.has("dur_ns") { "mono_ns + coalesce(dur_ns, 0) >= {}" } else { "mono_ns >= {}" };
+    filter.add(end, int(from_ns));
+    Ok(())
+}
+
+/// Leaves out what earlier pages had; the order in SQL.
+fn go_on(order: Order, cursor: Option<&str>, filter: &mut Filter) -> Result<&'static str, Problem> {
+    match order {
+        Order::Time => {
+            if let Some(after) = after_id(cursor)? {
+                filter.add("id > {}", after);
+            }
+            Ok("id")
+        }
+        Order::Duration => {
+            if let Some((dur_ns, id)) = after_duration(cursor)? {
+                filter.add("dur_ns <= {}", dur_ns);
+                filter.add("(dur_ns < {}", dur_ns);
+                let id_at = filter.parameters.len() + 1;
+                filter.parameters.push(Box::new(id));
+                if let Some(condition) = filter.conditions.last_mut() {
+                    condition.push_str(&format!(" OR id > ?{id_at})"));
+                }
+            }
+            Ok("dur_ns DESC, id")
+        }
+    }
+}
+
+/// Takes rows until the answer is full; then, the cursor to what follows.
+fn fill(mut rows: Rows<'_>, order: Order, filler: &mut Filler) -> Result<Option<String>, ReadError> {
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        let mut record = Map::new();
+        let names = row.as_ref().column_names().map(str::to_owned).collect::<Vec<_>>();
+        for (at, name) in names.into_iter().enumerate() {
+            if let Some(value) = cell(row.get_ref(at)?) {
+                record.insert(name, value);
+            }
+        }
+        let number = |key: &str| record.get(key).and_then(Value::as_i64).unwrap_or(0);
+        let place = match order {
+            Order::Time => format!("id:{}", number("id")),
+            Order::Duration => format!("ns:{}:{}", number("dur_ns"), number("id")),
+        };
+        if !filler.push(&record) {
+            return Ok(last);
+        }
+        last = Some(place);
+    }
+    Ok(None)
 }
 
 fn after_id(cursor: Option<&str>) -> Result<Option<i64>, Problem> {
