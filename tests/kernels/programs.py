@@ -27,11 +27,11 @@ TWO_CLOCKS = ["switches_and_times"]
 
 # What `--quick` takes, by the beginning of `program test`.
 QUICK = [
-    # Every program that is loaded, with both settings that change most in them, and each tier.
-    "tiers ", "ingero-ebpf/live tracefs_keeps_arguments", "calls arguments",
+    # Which tier is taken, and the programs of each with all calls and with outermost ones.
+    "tiers the_best", "ingero-ebpf/live multi_keeps_arguments", "ingero-ebpf/live tracefs_keeps_arguments", "calls arguments",
     # The tracepoints, what replaces those that an older kernel lacks, and cgroup v2.
-    "ingero-sched/live lives::children", "ingero-sched/live switches::the_one_who", "ingero-sched/live resources::a_victim",
-    "ingero-sched/live resources::direct_io", "ingero-sched/live resources::what_is_sent", "ingero-sched/live system::a_quota",
+    "ingero-sched/live lives::children", "ingero-sched/live resources::a_victim", "ingero-sched/live resources::direct_io",
+    "ingero-sched/live resources::what_is_sent", "ingero-sched/live system::a_quota",
     # What a return probe does to a process in a sandbox, and the whole pipeline.
     "seccomp a_target_that_was_sandboxed_before", "starved by_workers_that_contend_for_a_cpu",
 ]
