@@ -25,11 +25,6 @@ impl Machine {
         Self { _lock: lock }
     }
 
-    /// Whether it is a guest on an emulated CPU (tests/kernels), where the tracers' own work takes a good part of the time.
-    pub fn is_emulated() -> bool {
-        std::env::var_os("INGERO_TEST_EMULATED").is_some()
-    }
-
     /// How many CPUs there are to run on.
     pub fn cpus() -> usize {
         std::thread::available_parallelism().unwrap().get()

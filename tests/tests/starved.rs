@@ -102,12 +102,11 @@ impl Gap<'_> {
         assert!(claimed.abs_diff(counted_ns) <= slack, "{cause}: {claimed} ns, counted {counted_ns} ns\n{}", self.0);
     }
 
-    /// Fails unless these causes are nearly the whole of it, or most of it on an emulated machine.
+    /// Fails unless these causes are nearly the whole of it.
     #[track_caller]
     fn is_due_to(&self, causes: &[&str]) {
         let ns: u64 = causes.iter().map(|cause| self.ns(cause)).sum();
-        let least_pct = if Machine::is_emulated() { 50 } else { 90 };
-        assert!(ns * 100 >= self.lost_ns() * least_pct, "{causes:?} are {ns} ns of {}\n{}", self.lost_ns(), self.0);
+        assert!(ns * 10 >= self.lost_ns() * 9, "{causes:?} are {ns} ns of {}\n{}", self.lost_ns(), self.0);
     }
 }
 
