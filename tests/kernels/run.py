@@ -12,9 +12,7 @@ memory: the programs, their libraries, a shell and the commands that the tests c
 Exit: 0 all passed, 1 a test failed, 2 something is missing and nothing was tested (with --optional: 0, in one line).
 """
 import argparse
-import json
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -56,8 +54,8 @@ def base(built, tests_of, path):
     with tempfile.TemporaryDirectory() as work:
         for program in set(tests_of) | set(built.tools):
             archive.add(program, initramfs.stripped(program, os.path.join(work, "program")))
-    for path in built.files:
-        archive.tree(path) if os.path.isdir(path) else archive.add(path)
+    for more in built.files:
+        archive.tree(more)
     programs.python(archive)
     archive.close()
 
@@ -125,7 +123,7 @@ def main():
             say("Linux %s (Debian's %s), %d tests" % (kernel.release, kernel.version, len(tests)))
             told = boot(kernel, image, disk, work, args.verbose or bool(args.script))
             if not args.script:
-                told.require(test for test in tests)
+                told.require(tests)
                 print(told.summary(kernel), flush=True)
             failed |= told.failed
     return 1 if failed else 0
