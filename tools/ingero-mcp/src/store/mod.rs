@@ -33,7 +33,7 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 /// What makes the usual questions fast; made after the load, when it is cheapest.
 const INDEXES: &str = "
     CREATE INDEX calls_by_op ON calls (pid, op, dur_ns);
-    CREATE INDEX switches_by_thread ON switches (pid, tid, state, dur_ns);
+    CREATE INDEX switches_by_thread ON switches (pid, tid);
     CREATE INDEX causes_by_chain ON causes (chain);
     CREATE INDEX blame_by_chain ON blame (chain);
     CREATE INDEX occurrences_by_chain ON occurrences (chain);
