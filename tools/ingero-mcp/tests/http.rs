@@ -20,18 +20,24 @@ struct Http {
 }
 
 impl Http {
+    /// A server of a small recording.
     fn start(arguments: &[&str]) -> (tempfile::TempDir, Self) {
         let (dir, path) = recording(400);
+        let server = Self::with(&dir, arguments, &[path.to_str().unwrap()], Stdio::null());
+        (dir, server)
+    }
+
+    fn with(dir: &tempfile::TempDir, arguments: &[&str], recordings: &[&str], stdin: Stdio) -> Self {
         let token = dir.path().join("token");
         std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
         let mut command = tool();
-        command.args(["--http", "127.0.0.1:0", "--token-file"]).arg(&token).args(arguments).arg(&path);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.args(["--http", "127.0.0.1:0", "--token-file"]).arg(&token).args(arguments).args(recordings);
+        let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
         let line = lines.find(|line| line.contains("serving at")).unwrap();
         std::thread::spawn(move || lines.for_each(drop));
         let address = line.split("http://").nth(1).and_then(|rest| rest.strip_suffix("/mcp")).unwrap().to_owned();
-        (dir, Self { child, address })
+        Self { child, address }
     }
 
     /// Posts a request; the status, and the message that came back.
@@ -131,6 +137,34 @@ fn a_session_and_a_stateless_request_are_answered() {
     assert!(status == 200 && answer.contains("structuredContent"), "{status} {answer}");
     let body = answer.split("\r\n\r\n").nth(1).unwrap();
     assert!(body.contains("\"records\""), "{body}");
+}
+
+#[test]
+fn a_live_stream_on_stdin_is_served() {
+    let (dir, path) = recording(400);
+    let mut server = Http::with(&dir, &["--follow"], &["-"], Stdio::piped());
+    let mut stdin = server.child.stdin.take().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    stdin.write_all(&bytes).unwrap();
+    let records = bytes.iter().filter(|&&b| b == b'\n').count();
+    let ask = |server: &Http| {
+        let (_, answer) = server.post("/mcp", &[], &initialize());
+        let session = answer.lines().find_map(|l| l.to_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned));
+        let params = json!({"name": "get_trace_stats", "arguments": {}});
+        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
+        server.post("/mcp", &[("Mcp-Session-Id", &session.unwrap())], &call.to_string()).1
+    };
+    let until = |text: &str| {
+        let began = std::time::Instant::now();
+        while !ask(&server).contains(text) {
+            assert!(began.elapsed() < support::PATIENCE, "{text}: {}", ask(&server));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    until("\"growing\":true");
+    until(&format!("\"records\":{records},"));
+    drop(stdin);
+    until("\"growing\":false");
 }
 
 #[test]

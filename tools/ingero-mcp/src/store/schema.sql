@@ -1,6 +1,7 @@
 -- The tables that run_sql reads. Times are nanoseconds; mono_ns is the start on CLOCK_MONOTONIC, as in the recording;
 -- an absent value is NULL, never 0. id is the record's place in the stream, one count over all tables, so ORDER BY id is
--- the order of ends. Records of other programs are counted in totals only.
+-- the order of ends. Records of other programs are counted in totals only. Not in the tables: launch geometry, pointers,
+-- symbol variants, the parties in a call's host object; the recording itself has them.
 
 -- CUDA runtime, driver and NCCL calls. dur_ns is the time of the call on the host: for an asynchronous call the time to
 -- enqueue it. depth 0 = outermost; calls inside others have more. off_ns to pages are what the calling thread went
@@ -51,7 +52,7 @@ CREATE TABLE frames (
 -- How many records of each kind there are.
 CREATE TABLE totals (src TEXT, op TEXT, records INTEGER, PRIMARY KEY (src, op));
 
--- What ingero-chain found. kind: gap, slow_call, stall, drop. The causes of a chain and its unexplained_ns add up to
+-- What ingero-chain found. kind: gap, slow_call, stall, drop, oom. The causes of a chain and its unexplained_ns add up to
 -- lost_ns; lost_share is of the process's observed time.
 CREATE TABLE chains (
     chain TEXT PRIMARY KEY, kind TEXT, severity TEXT, mono_ns INTEGER, dur_ns INTEGER, pid INTEGER, comm TEXT,

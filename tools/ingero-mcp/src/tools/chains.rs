@@ -67,7 +67,7 @@ struct Chains {
 struct ChainOut {
     /// Names this chain in calls of this tool
     id: String,
-    /// gap (no CUDA call in flight in the whole process), slow_call, stall, drop
+    /// gap (no CUDA call in flight in the whole process), slow_call, stall, drop, oom (killed for memory)
     kind: String,
     severity: String,
     /// In one sentence

@@ -66,7 +66,7 @@ struct Change {
     change: String,
     /// Role and name of the process that lost the time
     process: String,
-    /// gap, slow_call, stall, drop
+    /// gap, slow_call, stall, drop, oom
     kind: String,
     call: String,
     #[serde(skip_serializing_if = "Option::is_none")]
