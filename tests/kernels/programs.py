@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 # Commands that the tests call, and those that init.sh and a `--script` do.
-COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "ip", "kill", "ls", "mkdir", "mkfifo", "mount", "seq", "setpriv", "setsid", "sleep",
-            "stty", "tail", "timeout", "umount", "uname", "unshare"]
+COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "ip", "kill", "ln", "ls", "mkdir", "mkfifo", "mount", "seq", "setpriv",
+            "setsid", "sleep", "stty", "tail", "timeout", "umount", "uname", "unshare"]
 
 # Test programs that ask something of the kernel: (package, target). The others run once, on the machine that builds them; so do
 # those that judge shares of time (starved, preempted): on an emulated CPU the tracers' own work is a good part of it.
