@@ -9,6 +9,8 @@ import shutil
 import stat
 import subprocess
 
+import images
+
 
 class Archive:
     """A cpio archive that grows as files are added."""
@@ -98,7 +100,7 @@ def program(name):
     """The path of a command, where a plain user's PATH does not look too."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     if path is None:
-        raise FileNotFoundError("%s is needed in the guest and not installed" % name)
+        raise images.NotToBeHad("%s is not there, and the guests need it; tests/scripts/prerequisites.sh kernels" % name)
     return path
 
 
