@@ -119,16 +119,17 @@ fn the_typescript_client_lists_and_calls_every_tool() {
 #[test]
 fn the_configuration_in_the_readme_starts_the_server() {
     let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let block = readme.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a JSON block");
-    let configuration: Value = serde_json::from_str(block).unwrap();
+    let block =
+        readme.split("```json\n").filter_map(|rest| rest.split("```").next()).find(|b| b.contains("mcpServers"));
+    let configuration: Value = serde_json::from_str(block.expect("a JSON block with mcpServers")).unwrap();
     let server = &configuration["mcpServers"]["ingero"];
     assert!(server["command"].as_str().unwrap().ends_with("/ingero-mcp"));
     // As written, but for the two places that are the reader's own.
-    let (_dir, files) = recordings();
+    let sample = repository().join("tests/samples/dataloader-starved.ndjson.zst");
     let arguments: Vec<&str> = server["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
     let binary = bin("ingero-mcp");
     let mut stdio = vec!["stdio", binary.to_str().unwrap()];
-    stdio.extend(arguments.iter().map(|&a| if a.starts_with("/path/to/") { files[0].as_str() } else { a }));
+    stdio.extend(arguments.iter().map(|&a| if a.starts_with("/path/to/") { sample.to_str().unwrap() } else { a }));
     let said = TypeScript::install().run(&json!([["get_causal_chains", {}]]), &stdio);
     assert_eq!(said["results"][0]["content"]["chains"][0]["kind"], "gap", "{said}");
 }

@@ -91,7 +91,9 @@ pub fn joined(out: &mut impl Write, records: u64, names: &Names<'_>) -> io::Resu
         }
         let asleep = r#""host":{"off_ns":900000,"preempted_ns":0,"runq_ns":0,"sleep_ns":900000,"io_ns":0,"unknown_ns":0,"switches":1,"pages":0,"page_bytes":0,"by":[],"watched":true}"#;
         call("cudaStreamSynchronize", 1_000_000, r#","stream":"0x1""#, asleep)?;
-        if step % 500 == 0 {
+        if step % 500 == 450 {
+            // About the second before.
+            let from = now - 1_000_000_000;
             writeln!(
                 out,
                 r#"{{"src":"sys","op":"sample","mono_ns":{from},"ts":"{ts}","dur_ns":1000000000,"cpu_pct":91.5,"cpu_max_pct":99.0,"cpus":2,"runnable":5,"iowait_pct":0.0,"steal_pct":0.0,"mem_avail_bytes":1000000000,"swap_used_bytes":0,"quota":[]}}"#
