@@ -254,10 +254,11 @@ def in_call(world, paths, c):
     """What the calling thread did inside the call: cause -> (least, most) ns, and who had its CPU."""
     out, who = {}, {}
     watched = world.sched_watch.get(c.th.proc, world.end)
+    known = world.known_from(c.th, watched)  # an interval across the watch may be written in full
     lossy = world.touched(c.start, c.end if c.end is not None else world.end)
     for seg, a, b in paths.segs(c.th, c.start, c.end if c.end is not None else world.end):
         kinds = world.unknown(c.th, seg)
-        if a < watched or b > world.sched_end:
+        if a < min(watched, known) or b > world.sched_end:
             kinds = ["unexplained", "blocked", "driver_cpu", "cpu_wait", "io_wait", "quota"] if b > watched and a < world.sched_end else ["unexplained"]
         elif not kinds:
             if seg.kind == SLEEP:
@@ -272,7 +273,7 @@ def in_call(world, paths, c):
                     who[pid] = who.get(pid, 0) + ns
         else:
             kinds = [{"host_cpu": "driver_cpu", "sleep": "blocked", "wait": "blocked"}.get(k, k) for k in kinds]
-        if lossy:
+        if lossy or a < watched:
             kinds = [*kinds, "unexplained"]
         for k in kinds:
             low, high = out.get(k, (0, 0))
