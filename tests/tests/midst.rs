@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use ingero_tests::{Machine, Output, Workload, cuda, has_tier, plan, tiers, tool};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ingero_tests::{Background, Machine, Output, Records, Workload, cuda, has_tier, plan, tiers, tool};
 use ingero_workload::plan::Plan;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 #[test]
 fn what_is_half_probed_is_not_recorded() {
@@ -26,5 +30,31 @@ fn what_is_half_probed_is_not_recorded() {
         assert_eq!(alone, 0, "{mode}: driver calls of runtime calls taken for outermost ones\n{out}");
         assert_eq!(records.lost_in_all(), 0, "{mode}\n{out}");
     }
+    workload.finish();
+}
+
+/// The tracer has listed the process asked for and its children, and waits for a reader, when a child is born.
+#[test]
+fn a_child_that_is_born_before_the_tracer_is_ready_is_traced() {
+    let _machine = Machine::take();
+    let _built = tool("ingero-cuda");
+    let mut workload =
+        Workload::at_its_gate(&Plan { loops: 40_000, forks: 1, ..plan(&["cudaStreamSynchronize,spin=100us"]) });
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("out");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let tracer = Background::start(cuda(workload.pid()).args(["--duration", "1s", "--output"]).arg(&fifo));
+    let openat = if cfg!(target_arch = "x86_64") { "257 " } else { "56 " };
+    let waits = || std::fs::read_to_string(format!("/proc/{}/syscall", tracer.pid())).unwrap().starts_with(openat);
+    while !waits() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    workload.go();
+    // The child has made calls by then.
+    std::thread::sleep(Duration::from_millis(300));
+    let records = Records::parse(&std::fs::read(&fifo).unwrap()[..]).unwrap();
+    let out = tracer.wait().exits(0);
+    let callers: BTreeSet<_> = records.calls().map(|r| r["pid"].as_u64().unwrap()).collect();
+    assert_eq!(callers.len(), 2, "{callers:?}\n{out}");
     workload.finish();
 }

@@ -89,13 +89,23 @@ impl Processes {
                 bail!("there is no process {pid}; `pgrep -a NAME` or --list shows what there is");
             }
         }
-        let parents: Vec<(u32, u32)> =
-            all.iter().filter_map(|&pid| Some((pid, proc.stat(pid).ok()?.parent_pid))).collect();
         let mut processes = Self::tree(pids.iter().copied());
-        if let Some(tree) = &mut processes.tree {
-            add_descendants(tree, &parents);
-        }
+        processes.add_descendants(proc)?;
         Ok(processes)
+    }
+
+    /// Adds whoever descends now from a member of the tree, and returns those that were not known. Once the kernel side
+    /// follows the forks of all members, a look that finds nobody says that nobody is missing.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub fn add_descendants(&mut self, proc: &ProcFs) -> io::Result<Vec<u32>> {
+        let Some(tree) = &mut self.tree else { return Ok(Vec::new()) };
+        let parents: Vec<(u32, u32)> =
+            proc.pids()?.into_iter().filter_map(|pid| Some((pid, proc.stat(pid).ok()?.parent_pid))).collect();
+        let known: Vec<u32> = tree.keys().copied().collect();
+        add_descendants(tree, &parents);
+        Ok(tree.keys().copied().filter(|pid| known.binary_search(pid).is_err()).collect())
     }
 
     /// Adds a process that the user had started.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
-use ingero_common::discover::{FileId, Scanner};
+use ingero_common::discover::{FileId, ProcFs, Scanner};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
 use ingero_common::record::write::{self, Text};
@@ -101,7 +101,7 @@ impl<'o> Trace<'o> {
         log: &'o Log,
         kernel: &Kernel,
         stop: &'o Stop,
-        processes: Processes,
+        mut processes: Processes,
         output: Output,
     ) -> anyhow::Result<Self> {
         let spared = Spared::new(options.entry_only, kernel.release());
@@ -118,8 +118,14 @@ impl<'o> Trace<'o> {
         let started = Instant::now();
         let mut tracer = Tracer::new(kernel, config)?;
         log.detail(format!("{} probes, loaded in {}", tracer.mode(), Nanos(elapsed_ns(started))));
-        for pid in processes.members() {
-            tracer.watch_process(pid)?;
+        // The kernel side follows the forks of those that it knows. Children that were born since the processes were listed
+        // are found by listing them again, until there are none that it does not know.
+        let mut new: Vec<u32> = processes.members().collect();
+        while !new.is_empty() {
+            for pid in new {
+                tracer.watch_process(pid)?;
+            }
+            new = processes.add_descendants(&ProcFs::default()).context("cannot list processes")?;
         }
         tracer.ring().wake_on(stop.fd()).context("cannot wait for signals")?;
         Ok(Self {
