@@ -76,7 +76,9 @@ fn decompressed(mut input: impl Read + Send + 'static) -> anyhow::Result<Box<dyn
     match kind {
         Some(GZIP_MAGIC) => Ok(Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(1 << 16, whole)))),
         Some(ZSTD_MAGIC) => Ok(Box::new(zstd::Decoder::new(whole)?)),
-        Some(_) => bail!("this is an SQLite database; ingero-join reads those that ingero recorded (ingero-join FILE | …)"),
+        Some(_) => {
+            bail!("this is an SQLite database; ingero-join reads those that ingero recorded (ingero-join FILE | …)")
+        }
         None => Ok(Box::new(whole)),
     }
 }

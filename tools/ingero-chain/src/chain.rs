@@ -327,6 +327,8 @@ impl Counts {
 /// All gaps of one process, whatever call ends them: also those too small for a chain of their own.
 #[derive(Clone, Debug, Serialize)]
 pub struct GapTotal {
+    /// That of a chain which lost as much.
+    pub severity: Severity,
     /// The process.
     pub pid: u32,
     /// Its name.
@@ -414,8 +416,9 @@ impl Report {
         self.summary.chains = Counts::of(&self.chains);
     }
 
-    /// Whether a chain of at least `severity` was found.
+    /// Whether something of at least `severity` was found: a chain, or the sum of a process's gaps.
     pub fn has(&self, severity: Severity) -> bool {
         self.chains.iter().any(|chain| chain.severity >= severity)
+            || self.summary.gaps.iter().any(|total| total.severity >= severity)
     }
 }

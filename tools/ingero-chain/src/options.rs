@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::{Parser, ValueEnum};
 use ingero_common::cli::{self, Common, HasCommon};
 
@@ -110,6 +111,22 @@ impl From<FailOn> for Severity {
 }
 
 impl Options {
+    /// Whether the processes asked for are in the recording: a mistyped number must not look like a healthy process.
+    ///
+    /// # Errors
+    /// When one is not.
+    pub fn check(&self, report: &Report) -> anyhow::Result<()> {
+        let known =
+            |pid: u32| report.processes.iter().any(|p| p.pid == pid) || report.chains.iter().any(|c| c.pid == pid);
+        let Some(missing) = self.pid.iter().find(|&&pid| !known(pid)) else { return Ok(()) };
+        let cuda: Vec<String> =
+            report.processes.iter().filter(|p| p.role == "cuda").map(|p| p.pid.to_string()).collect();
+        match cuda.len() {
+            0 => bail!("no process {missing} in this recording, nor any that makes CUDA calls"),
+            _ => bail!("no process {missing} in this recording; those that make CUDA calls: {}", cuda.join(", ")),
+        }
+    }
+
     /// Leaves in a report what was asked for.
     pub fn select(&self, report: &mut Report) {
         if !self.pid.is_empty() {

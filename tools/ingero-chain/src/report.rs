@@ -119,8 +119,9 @@ impl Engine {
             bill.add_all(&gaps.bill);
         }
         let lost_share = share(bill.total_ns(), observed_ns);
-        Severity::of(lost_share).filter(|_| kinds > 1)?;
+        let severity = Severity::of(lost_share).filter(|_| kinds > 1)?;
         Some(GapTotal {
+            severity,
             pid: process.pid,
             comm: self.names.text(process.name).to_owned(),
             n,

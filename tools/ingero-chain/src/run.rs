@@ -95,6 +95,7 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
     engine.end();
     let bad_lines = engine.own_bad_lines();
     let mut report = engine.report(sink.wants_details(options));
+    options.check(&report)?;
     options.select(&mut report);
     if options.list {
         return text::list(&mut sink.output, &report).map(|()| Exit::Ok).map_err(Into::into);

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use ingero_common::text::{Bytes, Nanos, Printable};
 
-use crate::chain::{Chain, Kind, Occurrence, ProcessReport, Report, Summary};
+use crate::cause::Cause;
+use crate::chain::{Chain, Kind, Occurrence, ProcessReport, Report, Severity, Summary};
 use crate::words::{self, pct};
 
 /// Colours of a terminal; all empty where none are wanted.
@@ -33,14 +34,17 @@ pub fn write(out: &mut impl Write, report: &Report, per_process: bool, style: St
     summary(out, &report.summary, style)
 }
 
-fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
-    let tag = format!("[{}]", chain.severity.name().to_uppercase());
-    let colour = match chain.severity.name() {
-        "high" => "1;31",
-        "medium" => "1;33",
-        _ => "1",
+fn tag(severity: Severity, style: Style) -> String {
+    let colour = match severity {
+        Severity::High => "1;31",
+        Severity::Medium => "1;33",
+        Severity::Low => "1",
     };
-    writeln!(out, "{} {}", style.paint(&tag, colour), safe(&chain.summary))?;
+    style.paint(&format!("[{}]", severity.name().to_uppercase()), colour)
+}
+
+fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
+    writeln!(out, "{} {}", tag(chain.severity, style), safe(&chain.summary))?;
     writeln!(out, "       {}", numbers(chain))?;
     for line in &chain.timeline {
         writeln!(out, "       {:<6} | {}", line.layer, safe(&line.text))?;
@@ -49,13 +53,16 @@ fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
         let who: Vec<String> =
             cause.who.iter().take(4).map(|w| format!("{} ({}) {}", safe(&w.comm), w.pid, Nanos(w.ns))).collect();
         let name = cause.cause.name();
-        writeln!(
-            out,
-            "       {:>5} {name:<16} {:>8}  {}",
+        // Of a wait for a CPU it is known who took and who held that CPU at its two ends, not who had it in between.
+        let about =
+            if matches!(cause.cause, Cause::CpuWait | Cause::WorkerCpuWait) && !who.is_empty() { "about " } else { "" };
+        let line = format!(
+            "       {:>5} {name:<16} {:>8}  {about}{}",
             pct(cause.share),
             Nanos(cause.ns).to_string(),
             who.join(", ")
-        )?;
+        );
+        writeln!(out, "{}", line.trim_end())?;
     }
     if chain.unexplained_ns > 0 {
         let share = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
@@ -179,7 +186,7 @@ pub fn list(out: &mut impl Write, report: &Report) -> io::Result<()> {
 fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<()> {
     let counts = summary.chains;
     for total in &summary.gaps {
-        writeln!(out, "{}", safe(&words::total(total)))?;
+        writeln!(out, "{} {}", tag(total.severity, style), safe(&words::total(total)))?;
     }
     let found = match counts.high + counts.medium + counts.low {
         0 => "nothing found".to_owned(),

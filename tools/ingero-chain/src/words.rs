@@ -481,9 +481,17 @@ fn advice_for(
     Some((text, because))
 }
 
+/// Threads of the kernel, by the names that it gives them: most belong to a CPU and cannot be kept off it.
+fn is_kernel_thread(comm: &str) -> bool {
+    ["kworker/", "ksoftirqd/", "migration/", "rcu_", "rcuc/", "irq/", "kcompactd", "kswapd"]
+        .iter()
+        .any(|p| comm.starts_with(p))
+}
+
 /// Those outside the process's family who had the CPU that a cause waited for, if it was they who mostly had it.
 fn rivals(line: &CauseLine, family: &Family<'_>) -> Option<String> {
-    let strangers: Vec<&WhoNs> = line.who.iter().filter(|who| !family.has(who.pid)).collect();
+    let stranger = |who: &&WhoNs| !family.has(who.pid) && !is_kernel_thread(&who.comm);
+    let strangers: Vec<&WhoNs> = line.who.iter().filter(stranger).collect();
     let ns: u64 = strangers.iter().map(|who| who.ns).sum();
     let own_ns: u64 = line.who.iter().map(|who| who.ns).sum::<u64>() - ns;
     // Not every kernel thread that once came by.

@@ -188,3 +188,42 @@ fn a_closed_pipe_is_no_error() {
     let out = child.wait_with_output().unwrap();
     assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), ""));
 }
+
+/// Twenty kinds of calls, each preceded by a twentieth of the gaps: no chain is large, the process is starved all the same.
+#[test]
+fn gaps_that_are_small_by_kind_of_call_count_together() {
+    let ms = 1_000_000_u64;
+    let mut lines = String::new();
+    let mut put = |record: serde_json::Value| lines.push_str(&format!("{record}\n"));
+    for stream in ["cuda", "sched"] {
+        put(
+            serde_json::json!({"src":"ingero","op":"watch","mono_ns":1000 * ms,"pid":100,"tid":100,"comm":"train","stream":stream}),
+        );
+    }
+    let mut t = 1000;
+    for i in 0..400 {
+        let op = format!("cudaLaunchKernel{}", i % 20);
+        for op in [op.as_str(), "cudaLaunchKernel", "cudaDeviceSynchronize"] {
+            put(
+                serde_json::json!({"src":"cudart","op":op,"mono_ns":t * ms,"dur_ns":ms - 10_000,"pid":100,"tid":100,"comm":"train","ret":0,"depth":0}),
+            );
+            t += 1;
+        }
+        t += 17;
+    }
+    put(serde_json::json!({"src":"ingero","op":"end","mono_ns":t * ms}));
+    let out = chain(&["--format", "ndjson", "--fail-on", "high"], &lines);
+    assert_eq!(out.status.code(), Some(1), "{}", text(&out.stderr));
+    let summary: serde_json::Value = serde_json::from_str(text(&out.stdout).lines().last().unwrap()).unwrap();
+    assert_eq!((&summary["chains"]["high"], &summary["gaps"][0]["severity"]), (&0.into(), &"high".into()), "{summary}");
+}
+
+#[test]
+fn a_process_that_is_not_in_the_recording_is_no_healthy_one() {
+    let call =
+        r#"{"src":"cudart","op":"cudaMalloc","mono_ns":1000,"dur_ns":10,"pid":100,"tid":100,"comm":"train","depth":0}"#;
+    let out = chain(&["--pid", "999"], call);
+    assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    assert!(said.contains("no process 999 in this recording; those that make CUDA calls: 100"), "{said}");
+}
