@@ -45,7 +45,7 @@ install: build
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 	install -d $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	set -e; for tool in $(TOOLS); do \
-		install -m 755 $(BIN)/$$tool $(DESTDIR)$(PREFIX)/bin/; \
+		install -s -m 755 $(BIN)/$$tool $(DESTDIR)$(PREFIX)/bin/; \
 		$(BIN)/$$tool --generate man > $(DESTDIR)$(PREFIX)/share/man/man1/$$tool.1; \
 		$(BIN)/$$tool --generate bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$tool; \
 		$(BIN)/$$tool --generate zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_$$tool; \
