@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::text::Printable;
@@ -43,6 +44,19 @@ impl Output {
             terminal,
             path: path.map(Path::to_path_buf),
         })
+    }
+
+    /// Opens `path` like [`Output::open`], unless it is one of the files in `inputs`, which opening would empty.
+    pub fn beside<I: AsRef<Path>>(path: Option<&Path>, inputs: impl IntoIterator<Item = I>) -> anyhow::Result<Self> {
+        let identity = |path: &Path| std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
+        if let Some(path) = path.filter(|p| *p != Path::new("-"))
+            && let Some(target) = identity(path)
+            && inputs.into_iter().any(|input| identity(input.as_ref()) == Some(target))
+        {
+            let name = Printable(path.as_os_str().as_encoded_bytes());
+            bail!("cannot write to {name}: it is an input, and would be emptied before it is read; name another file");
+        }
+        Self::open(path)
     }
 
     /// Whether people look at it directly.

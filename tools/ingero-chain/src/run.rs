@@ -154,7 +154,7 @@ struct Sink {
 
 impl Sink {
     fn open(options: &Options) -> anyhow::Result<Self> {
-        let output = Output::open(options.output.as_deref())?;
+        let output = Output::beside(options.output.as_deref(), &options.inputs)?;
         let format = options.format.unwrap_or(if output.is_terminal() { Format::Text } else { Format::Ndjson });
         let colour = output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         if options.every.is_some() && matches!(format, Format::Csv | Format::Html) {

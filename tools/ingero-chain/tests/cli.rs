@@ -227,3 +227,15 @@ fn a_process_that_is_not_in_the_recording_is_no_healthy_one() {
     let said = text(&out.stderr);
     assert!(said.contains("no process 999 in this recording; those that make CUDA calls: 100"), "{said}");
 }
+
+#[test]
+fn an_output_that_is_an_input_is_not_emptied() {
+    let path = std::env::temp_dir().join(format!("ingero-chain-{}.ndjson", std::process::id()));
+    std::fs::write(&path, "{}\n").unwrap();
+    let name = path.to_str().unwrap();
+    let out = chain(&[name, "-o", name], "");
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stderr).contains("it is an input"), "{}", text(&out.stderr));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+    std::fs::remove_file(&path).unwrap();
+}

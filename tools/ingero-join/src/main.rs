@@ -22,6 +22,6 @@ fn body(options: &Options) -> anyhow::Result<Exit> {
     let sources = sources(options)?;
     // Ctrl-C reaches the tracers too; what they still write must be read. A second one ends us.
     let _stop = Stop::filter()?;
-    let mut out = Output::open(options.output.as_deref())?;
+    let mut out = Output::beside(options.output.as_deref(), &options.inputs)?;
     join(options, sources, &mut out, &options.common().log(TOOL))
 }
