@@ -362,7 +362,7 @@ impl<'o> Trace<'o> {
         }
         let processes = self.processes.ever_announced();
         let plural = if processes == 1 { "" } else { "es" };
-        self.log.note(format!("{written} calls of {processes} process{plural} written, {lost} lost"));
+        self.log.note(format!("{written} calls written, {lost} lost; {processes} process{plural} watched"));
         Ok(())
     }
 }
