@@ -47,6 +47,8 @@ pub struct Engine {
     /// What records without a monotonic time are placed by.
     wall_offset_ns: Option<i64>,
     pub(crate) start_ns: Option<u64>,
+    /// The first record of a birth, an exec or an end.
+    pub(crate) first_task_ns: Option<u64>,
     /// The latest end of any record.
     pub(crate) now_ns: u64,
     tracers: Tracers,
@@ -132,7 +134,12 @@ impl Engine {
     /// A record whose time is to be believed.
     fn take(&mut self, record: &Record<'_>, line: &[u8], start_ns: u64, end_ns: u64) {
         self.place_bad_lines(end_ns);
-        self.seen_from(start_ns);
+        // Who is whose child is told from before the interval that the stream covers.
+        if record.src.0 == src::SCHED && &*record.op != "sched_switch" {
+            self.first_task_ns = Some(self.first_task_ns.map_or(start_ns, |first_ns| first_ns.min(start_ns)));
+        } else {
+            self.seen_from(start_ns);
+        }
         self.now_ns = self.now_ns.max(end_ns);
         match &*record.src {
             src::SCHED | src::MEM | src::BLOCK | src::NET | src::SYS => self.tracers.heard(Side::Sched, end_ns),
@@ -145,8 +152,8 @@ impl Engine {
                 let life = record.pid.and_then(|pid| self.world.find_process(pid, start_ns)).map(|life| life.id);
                 self.kills.add(record, line, start_ns, life, &mut self.names);
             }
-            src::MEM => self.stats(record, start_ns, |stats| stats.pages(record)),
-            src::BLOCK => self.stats(record, start_ns, |stats| stats.block(record)),
+            src::MEM => self.stats(record, start_ns, end_ns, |stats| stats.pages(record)),
+            src::BLOCK => self.stats(record, start_ns, end_ns, |stats| stats.block(record)),
             src::SYS if &*record.op == "sample" => {
                 if let Ok(sample) = serde_json::from_slice::<SysSample>(line) {
                     let gpus = serde_json::from_slice::<GpuSamples>(line).unwrap_or_default();
@@ -343,18 +350,18 @@ impl Engine {
         };
         let waker = if record.waker_irq { Thread::default() } else { thread(&record.waker) };
         let off = Off { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free };
-        if tid == pid {
-            let name = self.names.id(&record.comm);
-            self.world.process(pid, end_ns).name = name;
-        }
         if self.world.add_off(pid, tid, off) {
-            self.stats(record, end_ns, |stats| stats.switch(&off));
+            if tid == pid {
+                let name = self.names.id(&record.comm);
+                self.world.process_over(pid, start_ns, end_ns).name = name;
+            }
+            self.stats(record, start_ns, end_ns, |stats| stats.switch(&off));
         }
     }
 
-    fn stats(&mut self, record: &Record<'_>, at_ns: u64, add: impl FnOnce(&mut Stats)) {
+    fn stats(&mut self, record: &Record<'_>, start_ns: u64, end_ns: u64, add: impl FnOnce(&mut Stats)) {
         if let Some(pid) = record.pid {
-            let life = self.world.process(pid, at_ns).id;
+            let life = self.world.process_over(pid, start_ns, end_ns).id;
             add(self.stats.entry(life).or_default());
         }
     }
@@ -365,7 +372,7 @@ impl Engine {
         if record.depth > 0 {
             return;
         }
-        let life = self.world.process(pid, end_ns);
+        let life = self.world.process_over(pid, start_ns, end_ns);
         if life.birth.is_some_and(|birth| birth.at_ns > end_ns) {
             return;
         }

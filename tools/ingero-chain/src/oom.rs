@@ -14,7 +14,8 @@ use crate::world::LifeId;
 
 /// Kills that are remembered; the oldest go.
 const MAX_KILLS: usize = 256;
-/// The kernel may mark one victim twice within one kill, in this time.
+/// The kernel may mark one victim twice within one kill, in this time: before the process is first seen, too, and
+/// after its exit.
 const SAME_KILL_NS: u64 = 1_000_000_000;
 
 /// One kill.
@@ -50,9 +51,12 @@ impl Kills {
     /// Takes note of one; `line` is the record as it was read.
     pub fn add(&mut self, record: &Record<'_>, line: &[u8], at_ns: u64, life: Option<LifeId>, names: &mut Names) {
         let Some(pid) = record.pid else { return };
-        let again =
-            |kill: &Kill| kill.victim.pid == pid && kill.life == life && at_ns.abs_diff(kill.at_ns) <= SAME_KILL_NS;
-        if self.all.iter().any(again) {
+        let other_life = |kill: &Kill| kill.life.is_some() && life.is_some() && kill.life != life;
+        let again = |kill: &&mut Kill| {
+            kill.victim.pid == pid && !other_life(kill) && at_ns.abs_diff(kill.at_ns) <= SAME_KILL_NS
+        };
+        if let Some(kill) = self.all.iter_mut().find(again) {
+            kill.life = kill.life.or(life);
             return;
         }
         let resident = serde_json::from_slice::<Resident>(line).unwrap_or_default();

@@ -447,7 +447,7 @@ impl Engine {
     }
 
     fn summary(&mut self, chains: &[Chain], end_ns: u64) -> Summary {
-        let start_ns = self.start_ns.unwrap_or(end_ns);
+        let start_ns = self.start_ns.or(self.first_task_ns).unwrap_or(end_ns);
         let tracer_end_ns = end_ns;
         let end_ns = end_ns.max(self.now_ns);
         let gaps = self.cuda.values().filter_map(|p| self.gap_total(p, self.observed_ns(p, tracer_end_ns))).collect();

@@ -208,6 +208,14 @@ impl World {
         &mut lives[at]
     }
 
+    /// The life of process `pid` that something over [`start_ns`, `end_ns`] belongs to: the one in which it began. Its end
+    /// may have been noticed by another tracer, a little after the exit.
+    pub fn process_over(&mut self, pid: u32, start_ns: u64, end_ns: u64) -> &mut ProcessLife {
+        let skewed_ns = start_ns.saturating_sub(SKEW_NS);
+        let known = [start_ns, end_ns, skewed_ns].into_iter().find(|&at_ns| self.find_process(pid, at_ns).is_some());
+        self.process(pid, known.unwrap_or(end_ns))
+    }
+
     /// The life of process `pid` at `at_ns`, if one is known.
     pub fn find_process(&self, pid: u32, at_ns: u64) -> Option<&ProcessLife> {
         let lives = self.processes.get(&pid)?;

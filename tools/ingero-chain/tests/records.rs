@@ -350,3 +350,62 @@ fn a_wait_with_a_time_out_is_asleep_and_says_who_ended_it() {
     let because = gap["advice"].to_string();
     assert!(because.contains("500 ms at once") && because.contains("feeder (100) woke it"), "{because}");
 }
+
+#[test]
+fn a_call_ends_with_its_process_although_its_tracer_notices_later() {
+    let exit =
+        |ms: u64| json!({"src":"sched","op":"sched_process_exit","mono_ns":ms * MS,"pid":100,"tid":100,"code":137});
+    // The CUDA tracer tells of the call some microseconds after the exit; of another thread's, which began after it.
+    let s = Stream::working()
+        .put(exit(5000))
+        .open("ncclAllReduce", 100, 3001 * MS, 1999 * MS + 3_300)
+        .open("ncclBroadcast", 101, 5000 * MS + 1000, 5000)
+        .end(15_000 * MS);
+    assert_eq!(s.found("stall"), [] as [Value; 0]);
+    let processes = s.found("process");
+    assert_eq!(processes.len(), 1, "{processes:?}");
+    // A pid that is used again is another process, and its hang is a stall.
+    let again = Stream::working()
+        .put(exit(3500))
+        .put(json!({"src":"sched","op":"sched_process_fork","mono_ns":4000 * MS,"pid":1,"tid":1,"child_pid":100}))
+        .open("ncclAllReduce", 100, 5000 * MS, 10_000 * MS)
+        .end(15_000 * MS);
+    assert_eq!(again.found("stall").len(), 1);
+}
+
+#[test]
+fn who_is_whose_child_is_known_from_before_the_stream() {
+    let fork = json!({"src":"sched","op":"sched_process_fork","mono_ns":10 * MS,"pid":100,"tid":100,"child_pid":200});
+    let mut s = Stream(vec![fork.clone()]);
+    s.0.extend(Stream::working().0);
+    let report = s.end(3010 * MS).report();
+    let summary = report.last().unwrap();
+    assert_eq!((&summary["mono_ns"], &summary["dur_ns"]), (&json!(1000 * MS), &json!(2010 * MS)));
+    let nothing_else = Stream(vec![fork]).end(20 * MS).report();
+    assert_eq!(nothing_else.last().unwrap()["mono_ns"], 10 * MS);
+}
+
+#[test]
+fn one_victim_is_told_of_once() {
+    let kill =
+        |pid: u32, ms: u64| json!({"src":"mem","op":"oom_kill","mono_ns":ms * MS,"pid":pid,"tid":pid,"comm":"w"});
+    let s = Stream::working()
+        .put(json!({"src":"sched","op":"sched_process_fork","mono_ns":2900 * MS,"pid":100,"tid":100,"child_pid":200}))
+        .put(kill(200, 3000))
+        .put(json!({"src":"sched","op":"sched_process_exit","mono_ns":3001 * MS,"pid":200,"tid":200}))
+        .put(kill(200, 3021))
+        .put(kill(300, 3030))
+        .put(json!({"src":"ingero","op":"watch","mono_ns":3031 * MS,"pid":300,"tid":300,"comm":"w","stream":"sched","why":"child"}))
+        .put(kill(300, 3032))
+        .end(3040 * MS);
+    let told: Vec<_> = s.found("oom").iter().map(|oom| (oom["pid"].clone(), oom["role"].clone())).collect();
+    assert_eq!(told, [(json!(200), json!("worker")), (json!(300), json!("worker"))]);
+    // Another process with the same number is another victim.
+    let two = Stream::working()
+        .put(kill(100, 3000))
+        .put(json!({"src":"sched","op":"sched_process_exit","mono_ns":3001 * MS,"pid":100,"tid":100}))
+        .put(json!({"src":"sched","op":"sched_process_fork","mono_ns":3100 * MS,"pid":1,"tid":1,"child_pid":100}))
+        .put(kill(100, 3200))
+        .end(3300 * MS);
+    assert_eq!(two.found("oom").len(), 2);
+}
