@@ -63,6 +63,9 @@ pub struct Record<'a> {
     pub stream: Option<Str<'a>>,
     #[serde(borrow)]
     pub func: Option<Str<'a>>,
+    /// The exported symbol of a call where it differs from `op`.
+    #[serde(borrow)]
+    pub sym: Option<Str<'a>>,
     pub count: Option<u64>,
     /// The object that ingero-join adds to a call, or the host's name in a `start` record.
     #[serde(borrow)]

@@ -8,6 +8,17 @@
 //!   launch(s7)  launch(s9)  streamSynchronize(s7) -> s9 may still run: not proven
 //!   launch(?)   streamSynchronize(s7)             -> not proven; streamSynchronize(default) -> drained
 //! ```
+//!
+//! *Default* is not one stream. Each thread has its own where the program is built so (the symbol ends in `_ptsz` or
+//! `_ptds`) or asks for it (handle 0x2), and each device has its own. Which device a thread works on is in no record: the
+//! argument of `cudaSetDevice` isn't traced. So once a process may work on more than one, waiting for a default stream
+//! or for "the device" proves nothing any more; handles of other streams are unique in the process and still do:
+//!
+//! ```text
+//!   thread A: launch_ptsz(0)   thread B: streamSynchronize_ptsz(0)                -> A's may still run: not proven
+//!   setDevice  launch(0)  setDevice  launch(0)  deviceSynchronize                 -> the other device: not proven
+//!   setDevice  setDevice  launch(0)  deviceSynchronize  launch(0) …               -> one device: drained
+//! ```
 
 use std::collections::HashMap;
 
@@ -18,14 +29,73 @@ use crate::ops::Class;
 /// Streams told apart; beyond, only waiting for the whole device proves anything.
 const MAX_STREAMS: usize = 256;
 
+/// `cudaStreamLegacy` and `cudaStreamPerThread`, which are the driver's `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
+/// (driver_types.h, cuda.h).
+const LEGACY: &str = "0x1";
+const PER_THREAD: &str = "0x2";
+
+/// A stream as far as it can be told from others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stream {
+    /// The default stream of a device, or not known.
+    Default,
+    /// The default stream of a thread.
+    OfThread(u32),
+    /// A handle.
+    Handle(Box<str>),
+}
+
+impl Stream {
+    fn of(record: &Record<'_>) -> Self {
+        let of_thread = || Self::OfThread(record.tid.unwrap_or_default());
+        let per_thread = record.sym.as_deref().is_some_and(|sym| sym.ends_with("_ptsz") || sym.ends_with("_ptds"));
+        match record.stream.as_deref() {
+            Some(PER_THREAD) => of_thread(),
+            None | Some("0x0") if per_thread => of_thread(),
+            None | Some("0x0" | LEGACY) => Self::Default,
+            Some(handle) => Self::Handle(handle.into()),
+        }
+    }
+}
+
+/// Whether a process works on one device, as far as its calls tell.
+#[derive(Debug, Default)]
+struct Devices {
+    /// The thread that chose one.
+    chosen_by: Option<u32>,
+    has_enqueued: bool,
+    has_context: bool,
+    /// A second thread chose, or one chose after something had been enqueued: for another device, maybe. Or it made a
+    /// second context, which is waited for by itself, or a call that is about several devices.
+    many: bool,
+}
+
+impl Devices {
+    fn add(&mut self, record: &Record<'_>, class: Class) {
+        const CHOOSE: [&str; 3] = ["cudaSetDevice", "cuCtxSetCurrent", "cuCtxPushCurrent"];
+        self.has_enqueued |= class.enqueues();
+        if CHOOSE.contains(&&*record.op) {
+            let tid = record.tid.unwrap_or_default();
+            self.many |= self.has_enqueued || self.chosen_by.is_some_and(|by| by != tid);
+            self.chosen_by = Some(tid);
+        }
+        if record.op.starts_with("cuCtxCreate") {
+            self.many |= self.has_context;
+            self.has_context = true;
+        }
+        self.many |= record.op.contains("Peer") || &*record.op == "ncclCommInitAll";
+    }
+}
+
 /// What one process has enqueued and not waited for.
 #[derive(Debug, Default)]
 pub struct Drain {
-    /// By stream handle (empty: the default stream, or not known), the end of the last enqueuing call.
-    pending: HashMap<Box<str>, u64>,
+    /// By stream, the end of the last enqueuing call.
+    pending: HashMap<Stream, u64>,
     /// The same for everything that found no place above.
     overflow_ns: Option<u64>,
     waited: bool,
+    devices: Devices,
 }
 
 impl Drain {
@@ -41,15 +111,13 @@ impl Drain {
 
     /// Takes note of a call that has returned.
     pub fn add(&mut self, record: &Record<'_>, class: Class, start_ns: u64, end_ns: u64) {
-        let stream = match record.stream.as_deref() {
-            None | Some("0x0") => "",
-            Some(stream) => stream,
-        };
+        let stream = Stream::of(record);
+        self.devices.add(record, class);
         match class {
-            Class::Sync => self.wait(&record.op, stream, start_ns, record.ret),
+            Class::Sync => self.wait(&record.op, &stream, start_ns, record.ret),
             // Returns when the data has arrived, and follows whatever its stream did before.
             Class::SyncCopy if record.dir.as_deref() == Some("d2h") => {
-                self.wait("Stream", stream, start_ns, record.ret);
+                self.wait("Stream", &stream, start_ns, record.ret);
             }
             class if class.enqueues() => self.enqueue(stream, end_ns),
             _ => {}
@@ -63,18 +131,22 @@ impl Drain {
         }
     }
 
-    fn enqueue(&mut self, stream: &str, end_ns: u64) {
-        if let Some(last_ns) = self.pending.get_mut(stream) {
+    fn enqueue(&mut self, stream: Stream, end_ns: u64) {
+        if let Some(last_ns) = self.pending.get_mut(&stream) {
             *last_ns = (*last_ns).max(end_ns);
         } else if self.pending.len() < MAX_STREAMS {
-            self.pending.insert(stream.into(), end_ns);
+            self.pending.insert(stream, end_ns);
         } else {
             self.overflow_ns = self.overflow_ns.max(Some(end_ns));
         }
     }
 
-    fn wait(&mut self, op: &str, stream: &str, start_ns: u64, ret: Option<i64>) {
+    fn wait(&mut self, op: &str, stream: &Stream, start_ns: u64, ret: Option<i64>) {
         if ret.is_some_and(|ret| ret != 0) {
+            return;
+        }
+        let handle = matches!(stream, Stream::Handle(_)) && op.contains("Stream");
+        if self.devices.many && !handle {
             return;
         }
         if op.contains("Device") || op.contains("Ctx") {
@@ -112,6 +184,7 @@ mod tests {
     const S7: &str = r#""op":"cudaStreamSynchronize","stream":"0x7""#;
     const S0: &str = r#""op":"cudaStreamSynchronize","stream":"0x0""#;
     const D: &str = r#""op":"cudaDeviceSynchronize""#;
+    const SET: &str = r#""op":"cudaSetDevice","tid":1"#;
 
     #[test]
     fn only_what_was_waited_for_is_done() {
@@ -127,6 +200,31 @@ mod tests {
         assert!(!run(&[L7, r#""op":"cudaEventSynchronize""#]));
         assert!(run(&[L, r#""op":"cudaMemcpy","dir":"d2h""#]));
         assert!(!run(&[L, r#""op":"cudaMemcpy","dir":"h2d""#]));
+    }
+
+    #[test]
+    fn each_thread_has_a_default_stream_of_its_own() {
+        let launch =
+            |tid| format!(r#""op":"cudaLaunchKernel","sym":"cudaLaunchKernel_ptsz","stream":"0x0","tid":{tid}"#);
+        let sync = |tid| format!(r#""op":"cudaStreamSynchronize","stream":"0x2","tid":{tid}"#);
+        let plain = r#""op":"cudaStreamSynchronize","stream":"0x0","tid":1"#;
+        assert!(run(&[&launch(1), &sync(1)]));
+        assert!(!run(&[&launch(1), &sync(2)]));
+        assert!(!run(&[&launch(1), plain]));
+        assert!(!run(&[&launch(1), &launch(2), &sync(2)]));
+        assert!(run(&[&launch(1), &launch(2), D]));
+        assert!(run(&[&launch(1), r#""op":"cudaMemcpy","sym":"cudaMemcpy_ptds","dir":"d2h","tid":1"#]));
+    }
+
+    #[test]
+    fn waiting_for_one_of_several_devices_proves_nothing() {
+        assert!(run(&[SET, SET, L, D]), "chosen at the start");
+        assert!(!run(&[SET, L, SET, L, D]));
+        assert!(!run(&[SET, L, SET, L, S0]));
+        assert!(!run(&[L, r#""op":"cuCtxPushCurrent","tid":1"#, D]));
+        assert!(!run(&[SET, r#""op":"cudaSetDevice","tid":2"#, L, D]), "two threads choose");
+        assert!(run(&[SET, L7, SET, S7]), "a handle is of one device");
+        assert!(!run(&[SET, L7, SET, L, S7]));
     }
 
     #[test]

@@ -135,9 +135,13 @@ impl CudaProcess {
         }
         let ending = GroupKey { size: 0, ..key };
         let first = !self.groups.has(key);
-        // The first call of its kind may take long for reasons of its own.
-        let gpu_busy = (!first || self.drain.has_pending()) && calls::shows_gpu_at_work(record, class, dur_ns);
-        let before = Before { drained: self.drain.is_drained(), seq: self.calls, gpu_busy };
+        let shows_work = calls::shows_gpu_at_work(record, class, dur_ns);
+        // The first call of its kind may take long for reasons of its own, and so does one that has nothing to wait for.
+        let may_have_work = if first { self.drain.has_pending() } else { !self.drain.is_drained() };
+        // Such a call that shows work tells that something was enqueued of which there is no record.
+        let contradicted = shows_work && !first && (class == Class::Query || dur_ns >= MIN_GAP_NS);
+        let drained = self.drain.is_drained() && !contradicted;
+        let before = Before { drained, seq: self.calls, gpu_busy: shows_work && may_have_work };
         self.union.add(start_ns, end_ns, thread, ending, before);
         // A thread is in one call at a time. The same call may be told of while it hangs and again when it is over.
         self.open.retain(|o| o.thread.tid != thread.tid || (o.start_ns, o.end_ns) > (start_ns, end_ns));

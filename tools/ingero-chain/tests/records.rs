@@ -155,7 +155,7 @@ fn a_gpu_that_is_found_busy_waited_for_nobody() {
     assert_eq!(gaps(&steps(0, false)), 1, "it was done before");
     assert_eq!(gaps(&steps(30, true)), 1, "what it waits for may have been enqueued by a call that is in no record");
     // The same wait made by hand: "not ready" (600) seven times, 20 ms apart.
-    let mut s = Stream::working();
+    let mut s = Stream::working().call("cudaLaunchKernel", 100, 3000 * MS + MS / 2, 10_000);
     for i in 0..8 {
         let ret = if i < 7 { 600 } else { 0 };
         s = s.put(json!({"src":"cudart","op":"cudaStreamQuery","mono_ns":(3001 + 20 * i) * MS,"dur_ns":1000,"pid":100,"tid":100,"comm":"train","depth":0,"ret":ret}));
