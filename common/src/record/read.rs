@@ -89,6 +89,9 @@ pub struct Record<'a> {
     // The stream about itself.
     #[serde(borrow)]
     pub tool: Option<Str<'a>>,
+    /// What a `start` record says was asked for.
+    #[serde(borrow)]
+    pub filter: Option<&'a RawValue>,
     #[serde(borrow)]
     pub boot_id: Option<Str<'a>>,
     #[serde(borrow)]

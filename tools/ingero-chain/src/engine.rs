@@ -377,7 +377,13 @@ impl Engine {
             return;
         }
         let (program, over) = (life.program_at(start_ns), life.is_over(start_ns));
-        let process = self.cuda.entry(program).or_insert_with(|| CudaProcess::new(program, pid, start_ns));
+        let process = self.cuda.entry(program).or_insert_with(|| {
+            let began_ns = life.program_start_ns(program);
+            let start_seen = began_ns.is_some_and(|began_ns| self.tracers.saw_beginning(began_ns));
+            let mut process = CudaProcess::new(program, pid, start_ns);
+            process.start_seen = start_seen;
+            process
+        });
         process.over = over;
         match record.dur_ns {
             Some(dur_ns) => process.call(record, start_ns, dur_ns, &mut self.names, &self.samples),

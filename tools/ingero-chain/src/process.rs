@@ -13,7 +13,7 @@ use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
 use crate::rates::Rates;
-use crate::startup::Startup;
+use crate::startup::{self, Startup};
 use crate::winddown::WindDown;
 use crate::world::{Program, World};
 
@@ -52,6 +52,8 @@ pub struct CudaProcess {
     pub name: Name,
     /// Start of its first call.
     pub first_call_ns: u64,
+    /// It was traced from its beginning on: only then can there be a start-up.
+    pub start_seen: bool,
     /// Its groups of calls.
     pub groups: Groups,
     /// Warming up.
@@ -101,6 +103,7 @@ impl CudaProcess {
             pid,
             name: Name::default(),
             first_call_ns,
+            start_seen: false,
             groups: Groups::default(),
             startup: Startup::default(),
             wind_down: WindDown::default(),
@@ -132,6 +135,9 @@ impl CudaProcess {
         let key = GroupKey::of(record, names);
         if self.name == Name::default() || thread.tid == self.pid {
             self.name = thread.name;
+        }
+        if self.calls == 0 {
+            self.start_seen |= startup::initialises(record, dur_ns);
         }
         let ending = GroupKey { size: 0, ..key };
         let first = !self.groups.has(key);
@@ -228,7 +234,8 @@ impl CudaProcess {
     /// Which of the stretches without calls are gaps.
     pub fn gap_bounds(&self) -> Bounds {
         let (limit_ns, until_ns) = (self.union.limit_ns(), self.wind_down_ns().unwrap_or(u64::MAX));
-        let mut rhythm_ns = self.startup.rhythm_ns().unwrap_or(0);
+        // A process that had its rhythm long before it was watched has no start-up now.
+        let mut rhythm_ns = self.startup.rhythm_ns().filter(|_| self.start_seen).unwrap_or(0);
         let later_ns = self.settlements.values().map(|s| s.longest_ns(rhythm_ns, until_ns)).max().unwrap_or(0);
         let early = || self.settlements.values().flat_map(|s| s.kept_gaps(limit_ns)).filter(|g| g.start_ns < rhythm_ns);
         let longest_ns = early().map(|gap| gap.len_ns).max().unwrap_or(0);

@@ -28,8 +28,14 @@
 //!   A A sync         imports, compiles         A sync  A sync  A sync  A sync …    start-up: nothing like it comes again
 //!   A A sync   waits for data   A sync   waits for data   A sync   waits for da…   starved:  both gaps count
 //! ```
+//!
+//! That is so only where the start was seen: the program began under watch (its fork or exec is on record, later than the
+//! tracer's start), or the first call on record is one that initialises CUDA and takes as long as that takes. A process that
+//! was running when the tracer came, or a recording that was cut, has a first call too, but no start-up.
 
 use std::collections::HashSet;
+
+use ingero_common::record::Record;
 
 use crate::ops::Class;
 
@@ -47,10 +53,23 @@ const LASTING_LAUNCHES: u64 = 1024;
 const COLD_ALLOC_NS: u64 = 5_000_000;
 /// Before the rhythm: another call so long is cold.
 const COLD_CALL_NS: u64 = 100_000_000;
+/// The first `cuInit`, or the first context, of a process takes milliseconds; again, microseconds.
+const INIT_NS: u64 = 1_000_000;
 /// A launch so short loaded nothing.
 const WARM_LAUNCH_NS: u64 = 1_000_000;
 /// Kernel functions that are told apart.
 const MAX_FUNCS: usize = 65_536;
+
+/// Whether a process's first call on record is really its first one: it sets CUDA up. By its name, and by its duration, as
+/// libraries call the same functions again at any time. The runtime sets itself up in whatever is called first.
+pub fn initialises(record: &Record<'_>, dur_ns: u64) -> bool {
+    const OPS: [&str; 5] =
+        ["cuInit", "cuDevicePrimaryCtxRetain", "cudaSetDevice", "cudaInitDevice", "cuGreenCtxCreate"];
+    let op = &*record.op;
+    let by_name = OPS.contains(&op) || op.starts_with("cuCtxCreate");
+    let implicit = matches!(Class::of(&record.src, op), Class::Alloc | Class::Other) && record.src.starts_with("cuda");
+    by_name && dur_ns >= INIT_NS || implicit && dur_ns >= COLD_CALL_NS
+}
 
 /// How far a process is with warming up.
 #[derive(Debug, Default)]

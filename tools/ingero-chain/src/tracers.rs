@@ -14,6 +14,14 @@
 //! be as many ends as starts.
 
 use ingero_common::record::Record;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// The `filter` of ingero-join's `start` record.
+#[derive(Deserialize)]
+struct Filter {
+    since: Option<IgnoredAny>,
+}
 
 /// Which tracer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +63,10 @@ pub struct Tracers {
     cuda: Tracer,
     sched: Tracer,
     starts: usize,
+    /// When the last of the CUDA tracers started.
+    cuda_from_ns: Option<u64>,
+    /// The stream was cut: what lies before is left out.
+    cut: bool,
     stops_ns: Vec<u64>,
     /// No more records will come.
     pub finished: bool,
@@ -64,11 +76,21 @@ impl Tracers {
     /// A `start` record.
     pub fn start(&mut self, record: &Record<'_>) {
         self.starts += 1;
+        if record.tool.as_deref() == Some("ingero-cuda") {
+            self.cuda_from_ns = self.cuda_from_ns.max(record.mono_ns);
+        }
+        let filter = record.filter.and_then(|raw| serde_json::from_str::<Filter>(raw.get()).ok());
+        self.cut |= filter.is_some_and(|filter| filter.since.is_some());
         match record.tool.as_deref() {
             Some("ingero-sched") => self.sched.started += 1,
             Some("ingero-cuda") => self.cuda.started += 1,
             _ => {}
         }
+    }
+
+    /// Whether what began at `at_ns` is on record from its beginning on, as far as CUDA calls go.
+    pub fn saw_beginning(&self, at_ns: u64) -> bool {
+        !self.cut && self.cuda_from_ns.is_some_and(|from_ns| from_ns <= at_ns)
     }
 
     /// An `end` record at `at_ns`.

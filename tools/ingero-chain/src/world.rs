@@ -177,6 +177,16 @@ impl ProcessLife {
         self.died_ns.is_some() || self.execs_ns.iter().any(|&exec_ns| exec_ns > at_ns)
     }
 
+    /// When a program began, if that is known: with the fork, or with an exec.
+    pub fn program_start_ns(&self, program: Program) -> Option<u64> {
+        let mut execs_ns = self.execs_ns.clone();
+        execs_ns.sort_unstable();
+        match (program.execs as usize).checked_sub(1) {
+            Some(last) => execs_ns.get(last).copied(),
+            None => self.birth.map(|birth| birth.at_ns),
+        }
+    }
+
     /// When a program ended, if that is known.
     pub fn program_end_ns(&self, program: Program) -> Option<u64> {
         let mut execs_ns = self.execs_ns.clone();
