@@ -111,14 +111,14 @@ impl From<FailOn> for Severity {
 }
 
 impl Options {
-    /// Whether the processes asked for are in the recording: a mistyped number must not look like a healthy process.
+    /// Whether any process asked for is in the recording: a mistyped number must not look like a healthy process.
     ///
     /// # Errors
-    /// When one is not.
+    /// When none is.
     pub fn check(&self, report: &Report) -> anyhow::Result<()> {
         let known =
-            |pid: u32| report.processes.iter().any(|p| p.pid == pid) || report.chains.iter().any(|c| c.pid == pid);
-        let Some(missing) = self.pid.iter().find(|&&pid| !known(pid)) else { return Ok(()) };
+            |pid: &u32| report.processes.iter().any(|p| p.pid == *pid) || report.chains.iter().any(|c| c.pid == *pid);
+        let Some(missing) = self.pid.first().filter(|_| !self.pid.iter().any(known)) else { return Ok(()) };
         let cuda: Vec<String> =
             report.processes.iter().filter(|p| p.role == "cuda").map(|p| p.pid.to_string()).collect();
         match cuda.len() {

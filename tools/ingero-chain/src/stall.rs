@@ -109,9 +109,21 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
     })
 }
 
+/// Whether process `pid` is known to have lived at `end_ns`: its end would have been on record, had there been one since
+/// it was last heard of. One that nobody watched may have ended long ago.
+fn is_alive(sources: Sources<'_>, pid: u32, since_ns: u64, end_ns: u64) -> bool {
+    let heard_ns = sources.world.heard_ns(pid).clamp(since_ns, end_ns.max(since_ns));
+    let (watched_from_ns, watched_to_ns) = sources.watched(pid, heard_ns, end_ns);
+    let watched = watched_from_ns <= heard_ns && watched_to_ns >= end_ns;
+    watched && path::lost_ns(sources.losses, pid, heard_ns, end_ns) == 0
+}
+
 fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Option<Stall> {
     process.startup.gaps_from_ns(true)?;
     let start_ns = process.returned_ns;
+    if !is_alive(sources, process.pid, start_ns, end_ns) {
+        return None;
+    }
     let lost_ns = end_ns.saturating_sub(start_ns);
     if process.by_entries || lost_ns < STALL_NS {
         return None;

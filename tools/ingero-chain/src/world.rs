@@ -232,6 +232,12 @@ impl World {
         position_at(lives, at_ns).map(|at| &lives[at])
     }
 
+    /// When a thread of process `pid` was last heard of in a scheduler record; 0 = never.
+    pub fn heard_ns(&self, pid: u32) -> u64 {
+        let lives = self.threads.values().flatten().filter(|life| life.pid == pid);
+        lives.map(|life| life.seen_ns).max().unwrap_or(0)
+    }
+
     /// Whether the scheduler tracer watches any life of process `pid`.
     pub fn is_watched(&self, pid: u32) -> bool {
         self.processes.get(&pid).is_some_and(|lives| lives.iter().any(|life| life.sched_watch_ns.is_some()))

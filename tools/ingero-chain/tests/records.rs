@@ -130,7 +130,7 @@ fn one_process_of_many_can_be_asked_for() {
     assert!(run(&["--list"]).contains(" gap-100-cudaLaunchKernel\n"), "{}", run(&["--list"]));
     assert_eq!(run(&["--list", "--pid", "7,100"]), run(&["--list"]));
     assert_eq!(run(&["--list", "--pid", "7"]), "");
-    assert_eq!(chain(&["--pid", "7", "--fail-on", "low"], &lines).status.code(), Some(0));
+    assert_eq!(chain(&["--pid", "7", "--fail-on", "low"], &lines).status.code(), Some(2), "there is no such process");
     assert_eq!(chain(&["--pid", "100", "--fail-on", "low"], &lines).status.code(), Some(1));
 }
 
@@ -408,4 +408,20 @@ fn one_victim_is_told_of_once() {
         .put(kill(100, 3200))
         .end(3300 * MS);
     assert_eq!(two.found("oom").len(), 2);
+}
+
+#[test]
+fn a_process_of_which_nobody_knows_whether_it_lives_does_not_stall() {
+    let stalls = |s: &Stream| s.found("stall").len();
+    let silent = |s: Stream| s.put(json!({"src":"sys","op":"sample","mono_ns":12000 * MS})).end(13000 * MS);
+    assert_eq!(stalls(&silent(Stream::working())), 1, "watched: its exit would be on record");
+    let mut unwatched = Stream::working();
+    unwatched.0.retain(|record| record["stream"] != "sched");
+    assert_eq!(stalls(&silent(unwatched)), 0);
+    // Its exit may be among those that were lost.
+    let lost = json!({"src":"ingero","op":"lost","mono_ns":5000 * MS,"dur_ns":5 * MS,"stream":"sched","count":10,"why":"ring_full"});
+    assert_eq!(stalls(&silent(Stream::working().put(lost.clone()))), 0);
+    // It was heard of after that.
+    let off = json!({"src":"sched","op":"sched_switch","mono_ns":5500 * MS,"dur_ns":500 * MS,"pid":100,"tid":101,"comm":"train","state":"S","runq_ns":0,"cpu":0});
+    assert_eq!(stalls(&silent(Stream::working().put(lost).put(off))), 1);
 }
