@@ -199,12 +199,33 @@ impl Engine {
             // The last record after a long silence: the end confirms it.
             self.take(&held, &line, held_ns.saturating_sub(held.dur_ns.unwrap_or(0)), held_ns);
         }
+        for side in [Side::Cuda, Side::Sched] {
+            if self.tracers.one_of_several_killed(side) {
+                self.world.tracer_killed(side);
+            }
+        }
         self.settle(true);
     }
 
     /// Until when CUDA calls would have been seen.
     pub(crate) fn end_ns(&self) -> u64 {
         self.tracers.cuda_end_ns(self.now_ns)
+    }
+
+    /// Until when calls of `process` would have been seen.
+    pub(crate) fn end_of_ns(&self, process: &CudaProcess) -> u64 {
+        let end_ns = self.end_ns();
+        let life = self.world.life(process.pid, process.program.life);
+        match life.and_then(|life| life.cuda_watch.until_ns()) {
+            Some(until_ns) => until_ns.min(end_ns),
+            None => end_ns,
+        }
+    }
+
+    /// Whether that is because its tracer said that it stops, so that what was going on then is on record.
+    pub(crate) fn ends_in_order(&self, process: &CudaProcess) -> bool {
+        let life = self.world.life(process.pid, process.program.life);
+        self.tracers.cuda_in_order() || life.is_some_and(|life| life.cuda_watch.stopped_in_order())
     }
 
     /// What paths are read from.
@@ -225,12 +246,12 @@ impl Engine {
             "watch" => {
                 let Some(pid) = record.pid else { return };
                 let life = self.world.process(pid, start_ns);
-                let since = match record.stream.as_deref() {
-                    Some("sched") => &mut life.sched_watch_ns,
-                    Some("cuda") => &mut life.cuda_watch_ns,
-                    _ => return,
-                };
-                *since = Some(since.map_or(start_ns, |s| s.min(start_ns)));
+                let Some(side) = Tracers::side(record) else { return };
+                let again = life.watch_mut(side).begin(start_ns);
+                if again && side == Side::Cuda {
+                    let program = life.program_at(start_ns);
+                    self.cuda.entry(program).and_modify(|process| process.watched_again(start_ns));
+                }
                 if record.why.as_deref() == Some("child") {
                     life.is_child = true;
                 }
@@ -244,7 +265,12 @@ impl Engine {
                 let offset_ns = record.wall_offset_ns.as_ref().and_then(|text| text.parse().ok());
                 self.wall_offset_ns = offset_ns.or(self.wall_offset_ns);
             }
-            "end" => self.tracers.stop(record, end_ns),
+            "end" => {
+                self.tracers.stop(record, end_ns);
+                if let Some(side) = Tracers::side(record) {
+                    self.world.tracer_stopped(side, end_ns);
+                }
+            }
             _ => {}
         }
     }
@@ -351,9 +377,10 @@ impl Engine {
         let waker = if record.waker_irq { Thread::default() } else { thread(&record.waker) };
         let off = Off { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free };
         if self.world.add_off(pid, tid, off) {
+            let life = self.world.process_over(pid, start_ns, end_ns);
+            life.sched_watch.heard(end_ns);
             if tid == pid {
-                let name = self.names.id(&record.comm);
-                self.world.process_over(pid, start_ns, end_ns).name = name;
+                life.name = self.names.id(&record.comm);
             }
             self.stats(record, start_ns, end_ns, |stats| stats.switch(&off));
         }
@@ -376,6 +403,7 @@ impl Engine {
         if life.birth.is_some_and(|birth| birth.at_ns > end_ns) {
             return;
         }
+        life.cuda_watch.heard(end_ns);
         let (program, over) = (life.program_at(start_ns), life.is_over(start_ns));
         let process = self.cuda.entry(program).or_insert_with(|| {
             let began_ns = life.program_start_ns(program);

@@ -43,6 +43,7 @@ pub mod stats;
 pub mod table;
 pub mod text;
 pub mod tracers;
+pub mod watch;
 pub mod winddown;
 pub mod words;
 pub mod world;

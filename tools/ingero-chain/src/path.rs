@@ -30,6 +30,7 @@ use crate::cause::{Bill, Cause, Party, Slept};
 use crate::evidence::{Losses, Quota, Samples};
 use crate::names::Thread;
 use crate::tracers::Until;
+use crate::watch::Part;
 use crate::world::{Off, State, ThreadLife, World};
 
 /// Hand-overs followed from one instant back to another. Real queues need two or three.
@@ -70,11 +71,10 @@ impl Sources<'_> {
         self.world.is_watched(pid)
     }
 
-    /// The part of [`from_ns`, `to_ns`] in which the scheduler tracer watched process `pid`.
-    pub fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> (u64, u64) {
-        let since_ns = self.world.find_process(pid, to_ns).and_then(|p| p.sched_watch_ns).unwrap_or(u64::MAX);
-        let since_ns = since_ns.clamp(from_ns, to_ns);
-        (since_ns, self.sched.ns.clamp(since_ns, to_ns))
+    /// The parts of [`from_ns`, `to_ns`] in which the scheduler tracer watched process `pid`.
+    pub fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = Part> {
+        let life = self.world.find_process(pid, to_ns).into_iter();
+        life.flat_map(move |life| life.sched_watch.parts(from_ns, to_ns, self.sched.ns))
     }
 }
 
@@ -187,15 +187,25 @@ impl Path<'_> {
         if from_ns >= to_ns {
             return;
         }
-        let (since_ns, mut until_ns) = self.sources.watched(thread.pid, from_ns, to_ns);
-        if until_ns < to_ns && !self.sources.sched.in_order {
+        let sources = self.sources;
+        let mut watched_ns = 0;
+        for part in sources.watched(thread.pid, from_ns, to_ns) {
             // Whatever began in this silence and was going on when the tracer was killed is in no record.
-            until_ns = since_ns;
+            if part.is_open && part.end_ns < to_ns && !sources.sched.in_order {
+                continue;
+            }
+            watched_ns += part.len_ns();
+            self.watched_on_cpu(thread, part, side);
         }
-        self.unknown(thread, side, since_ns - from_ns + (to_ns - until_ns));
+        self.unknown(thread, side, to_ns - from_ns - watched_ns);
+    }
+
+    /// Somebody was watching, and no off-CPU record covers `part`.
+    fn watched_on_cpu(&mut self, thread: Thread, part: Part, side: Side) {
+        let (since_ns, until_ns) = (part.start_ns, part.end_ns);
         let lost_ns = doubtful_ns(self.sources.losses, thread.pid, since_ns, until_ns);
         self.bill.add_unexplained(lost_ns);
-        let ns = until_ns - since_ns - lost_ns;
+        let ns = part.len_ns() - lost_ns;
         if ns == 0 {
             return;
         }

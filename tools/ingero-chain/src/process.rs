@@ -199,6 +199,13 @@ impl CudaProcess {
         }
     }
 
+    /// Nobody watched its calls for some time before `at_ns`, where a tracer begins to again. It may have made any.
+    pub fn watched_again(&mut self, at_ns: u64) {
+        self.union.restart();
+        self.open.clear();
+        self.drain.may_have_enqueued(Class::Launch, at_ns);
+    }
+
     /// A thread of it has ended; a call that it was in is over.
     pub fn thread_ended(&mut self, tid: u32) {
         self.open.retain(|open| open.thread.tid != tid);
@@ -327,8 +334,8 @@ impl CudaProcess {
 
 /// How much of [`from_ns`, `to_ns`] the scheduler tracer watched process `pid` without losing a record.
 pub fn watched_ns(sources: Sources<'_>, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-    let (since_ns, until_ns) = sources.watched(pid, from_ns, to_ns);
-    until_ns - since_ns - path::lost_ns(sources.losses, pid, since_ns, until_ns)
+    let parts = sources.watched(pid, from_ns, to_ns);
+    parts.map(|part| part.len_ns() - path::lost_ns(sources.losses, pid, part.start_ns, part.end_ns)).sum()
 }
 
 /// When its program ended, where that is known and still remembered.

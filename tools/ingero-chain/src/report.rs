@@ -19,6 +19,7 @@ use crate::process::{CudaProcess, died_ns, watched_ns};
 use crate::rates::{DROP_BELOW, DROP_NS};
 use crate::stall::{self, SHORT_NS, STALL_FACTOR, STALL_NS};
 use crate::stats::Block;
+use crate::tracers::Until;
 use crate::words;
 use crate::world::{LifeId, ProcessLife, Program};
 
@@ -33,6 +34,7 @@ impl Engine {
         let mut chains: Vec<Chain> = Vec::new();
         let end_ns = self.end_ns();
         for process in self.cuda.values() {
+            let end_ns = self.end_of_ns(process);
             let observed_ns = self.observed_ns(process, end_ns);
             chains.extend(self.gap_chains(process, observed_ns, details));
             chains.extend(self.slow_chains(process, observed_ns, details));
@@ -86,9 +88,17 @@ impl Engine {
 
     /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
     fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
-        let watch_ns = self.world.life(process.pid, process.program.life).and_then(|life| life.cuda_watch_ns);
+        let watch = self.world.life(process.pid, process.program.life).map(|life| &life.cuda_watch);
+        let watch_ns = watch.and_then(|watch| watch.since_ns());
         let from_ns = watch_ns.unwrap_or(process.first_call_ns).min(process.first_call_ns);
-        died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns).saturating_sub(from_ns)
+        let to_ns = died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns);
+        to_ns.saturating_sub(from_ns) - watch.map_or(0, |watch| watch.between_ns(from_ns, to_ns))
+    }
+
+    /// Whether calls of a process may be missing in [`from_ns`, `to_ns`] because one tracer had stopped and the next not begun.
+    fn was_not_watched(&self, process: &CudaProcess, from_ns: u64, to_ns: u64) -> bool {
+        let life = self.world.life(process.pid, process.program.life);
+        life.is_some_and(|life| life.cuda_watch.between_ns(from_ns, to_ns) > 0)
     }
 
     fn gap_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
@@ -219,7 +229,8 @@ impl Engine {
     }
 
     fn stall_chain(&self, process: &CudaProcess, observed_ns: u64, end_ns: u64) -> Option<Chain> {
-        let stall = stall::of(process, self.sources(), &self.cuda_losses, end_ns)?;
+        let until = Until { ns: end_ns, in_order: self.ends_in_order(process) };
+        let stall = stall::of(process, self.sources(), &self.cuda_losses, until)?;
         let lost_share = share(stall.lost_ns, observed_ns);
         let severity = Severity::of(lost_share)?;
         let severity = if stall.lost_ns < STALL_NS || stall.thread_only { Severity::Low } else { severity };
@@ -250,7 +261,7 @@ impl Engine {
         let lost = self.cuda_losses.count(process.pid, drop.start_ns, drop.end_ns);
         let lost_share = share(drop.lost_ns, observed_ns);
         let severity = Severity::of(lost_share)?;
-        if lost > 0 {
+        if lost > 0 || self.was_not_watched(process, drop.start_ns, drop.end_ns) {
             return None;
         }
         // A phase of the program that came and went is worth a remark; only one that lasts is more.
@@ -361,12 +372,13 @@ impl Engine {
             let programs = || self.cuda.range(Program::all_of(life.id)).map(|(_, process)| process);
             let cuda = programs().next_back();
             let stats = self.stats.get(&life.id);
-            if cuda.is_none() && stats.is_none() && life.sched_watch_ns.is_none() && life.cuda_watch_ns.is_none() {
+            let watches_ns = [life.sched_watch.since_ns(), life.cuda_watch.since_ns()];
+            if cuda.is_none() && stats.is_none() && watches_ns.iter().all(Option::is_none) {
                 continue;
             }
             let first_call_ns = programs().map(|program| program.first_call_ns).min();
-            let from_ns = [life.sched_watch_ns, life.cuda_watch_ns, first_call_ns, Some(life.seen_ns)];
-            let from_ns = from_ns.into_iter().flatten().min().unwrap_or(life.seen_ns);
+            let from_ns = [first_call_ns, Some(life.seen_ns)];
+            let from_ns = watches_ns.into_iter().chain(from_ns).flatten().min().unwrap_or(life.seen_ns);
             let dur_ns = life.died_ns.unwrap_or(end_ns).saturating_sub(from_ns);
             reports.push(ProcessReport {
                 src: src::CHAIN,
@@ -448,9 +460,9 @@ impl Engine {
 
     fn summary(&mut self, chains: &[Chain], end_ns: u64) -> Summary {
         let start_ns = self.start_ns.or(self.first_task_ns).unwrap_or(end_ns);
-        let tracer_end_ns = end_ns;
         let end_ns = end_ns.max(self.now_ns);
-        let gaps = self.cuda.values().filter_map(|p| self.gap_total(p, self.observed_ns(p, tracer_end_ns))).collect();
+        let gaps =
+            self.cuda.values().filter_map(|p| self.gap_total(p, self.observed_ns(p, self.end_of_ns(p)))).collect();
         let mut cold = Cold::default();
         for process in self.cuda.values() {
             cold.calls += process.startup.cold.0;

@@ -20,11 +20,14 @@ use crate::cause::Bill;
 use crate::evidence::Losses;
 use crate::path::{self, Sources};
 use crate::process::{CudaProcess, OpenCall, watched_ns};
+use crate::tracers::Until;
 
 /// A stall lasts at least so long…
 pub const STALL_NS: u64 = 2_000_000_000;
 /// A call that hangs is worth a remark from here on.
 pub const SHORT_NS: u64 = 100_000_000;
+/// A tracer that stops tells of the calls that are still open, and takes a moment to end.
+const STOPPING_NS: u64 = 1_000_000_000;
 /// …and so many times the longest stretch between calls, or the longest call of its kind, before.
 pub const STALL_FACTOR: u64 = 3;
 
@@ -54,7 +57,10 @@ pub struct Stall {
 }
 
 /// The stall at the end of `process`'s stream, if there is one.
-pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, end_ns: u64) -> Option<Stall> {
+///
+/// `until`: when the evidence on it ends, and whether its tracer said so.
+pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, until: Until) -> Option<Stall> {
+    let end_ns = until.ns;
     if process.over {
         return None;
     }
@@ -62,11 +68,13 @@ pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, end
     if process.open.is_empty() && process.wind_down.from_ns(false).is_some() {
         return None;
     }
+    // One that was told of as open before, but not when its tracer stopped, has ended with its process or its thread.
+    let is_open = |open: &&OpenCall| !until.in_order || open.end_ns.saturating_add(STOPPING_NS) >= end_ns;
     // The one that hangs longest tells the story; the others may wait for it.
-    let open = process.open.iter().min_by_key(|o| o.start_ns);
-    let stall = match open {
+    let stall = match process.open.iter().filter(is_open).min_by_key(|open| open.start_ns) {
         Some(open) => in_call(process, open, end_ns)?,
-        None => between_calls(process, sources, end_ns)?,
+        None if process.open.is_empty() => between_calls(process, sources, end_ns)?,
+        None => return None,
     };
     let (start_ns, pid) = (stall.start_ns, process.pid);
     let cuda_lost = cuda_losses.count(pid, start_ns, end_ns);
@@ -113,9 +121,7 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
 /// it was last heard of. One that nobody watched may have ended long ago.
 fn is_alive(sources: Sources<'_>, pid: u32, since_ns: u64, end_ns: u64) -> bool {
     let heard_ns = sources.world.heard_ns(pid).clamp(since_ns, end_ns.max(since_ns));
-    let (watched_from_ns, watched_to_ns) = sources.watched(pid, heard_ns, end_ns);
-    let watched = watched_from_ns <= heard_ns && watched_to_ns >= end_ns;
-    watched && path::lost_ns(sources.losses, pid, heard_ns, end_ns) == 0
+    watched_ns(sources, pid, heard_ns, end_ns) == end_ns.saturating_sub(heard_ns)
 }
 
 fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Option<Stall> {

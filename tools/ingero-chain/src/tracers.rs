@@ -11,7 +11,7 @@
 //!
 //! So a stream without `end` says nothing about what lies behind its last record, nor about a silence that
 //! reaches there. Which stream an `end` belongs to is said by its `stream` key; where that is missing, there must
-//! be as many ends as starts.
+//! be as many ends as starts. Of several tracers of one kind, each process has its own end of the evidence (`watch.rs`).
 
 use ingero_common::record::Record;
 use serde::Deserialize;
@@ -96,10 +96,10 @@ impl Tracers {
     /// An `end` record at `at_ns`.
     pub fn stop(&mut self, record: &Record<'_>, at_ns: u64) {
         self.stops_ns.push(at_ns);
-        let tracer = match record.stream.as_deref() {
-            Some("sched") => &mut self.sched,
-            Some("cuda") => &mut self.cuda,
-            _ => return,
+        let tracer = match Self::side(record) {
+            Some(Side::Sched) => &mut self.sched,
+            Some(Side::Cuda) => &mut self.cuda,
+            None => return,
         };
         tracer.stopped += 1;
         tracer.last_stop_ns = tracer.last_stop_ns.max(at_ns);
@@ -134,6 +134,29 @@ impl Tracers {
             return self.cuda.high_ns;
         }
         self.stops_ns.iter().copied().filter(|&stop| stop >= now_ns).min().unwrap_or(now_ns)
+    }
+
+    /// Which kind of tracer a record of the frame is of, where it says so.
+    pub fn side(record: &Record<'_>) -> Option<Side> {
+        match record.stream.as_deref() {
+            Some("sched") => Some(Side::Sched),
+            Some("cuda") => Some(Side::Cuda),
+            _ => None,
+        }
+    }
+
+    /// Whether the CUDA tracers have stopped in order, all of them.
+    pub fn cuda_in_order(&self) -> bool {
+        self.cuda.end_ns().is_some()
+    }
+
+    /// Whether of several tracers of one kind one was killed: until when that one looked isn't known.
+    pub fn one_of_several_killed(&self, side: Side) -> bool {
+        let tracer = match side {
+            Side::Cuda => self.cuda,
+            Side::Sched => self.sched,
+        };
+        self.finished && tracer.started > 1 && tracer.end_ns().is_none() && !self.all_stopped()
     }
 
     /// Whether one of them said that it stopped about then.

@@ -16,6 +16,8 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::cause::Party;
 use crate::names::{Name, Thread};
+use crate::tracers::Side;
+use crate::watch::Watch;
 
 /// 64 bytes each.
 pub const MAX_OFFS: usize = 400_000;
@@ -148,10 +150,10 @@ pub struct ProcessLife {
     pub died_ns: Option<u64>,
     /// A tracer watches it as the descendant of another one.
     pub is_child: bool,
-    /// Since when the scheduler tracer watches it.
-    pub sched_watch_ns: Option<u64>,
-    /// Since when the CUDA tracer watches it.
-    pub cuda_watch_ns: Option<u64>,
+    /// When the scheduler tracer watched it.
+    pub sched_watch: Watch,
+    /// When the CUDA tracer watched it.
+    pub cuda_watch: Watch,
     /// Its main thread's name, seen last.
     pub name: Name,
     threads: Vec<u32>,
@@ -160,6 +162,14 @@ pub struct ProcessLife {
 }
 
 impl ProcessLife {
+    /// When one kind of tracer watched it.
+    pub fn watch_mut(&mut self, side: Side) -> &mut Watch {
+        match side {
+            Side::Cuda => &mut self.cuda_watch,
+            Side::Sched => &mut self.sched_watch,
+        }
+    }
+
     /// It becomes another program.
     pub fn exec(&mut self, at_ns: u64) {
         if self.execs_ns.len() < MAX_EXECS {
@@ -240,7 +250,17 @@ impl World {
 
     /// Whether the scheduler tracer watches any life of process `pid`.
     pub fn is_watched(&self, pid: u32) -> bool {
-        self.processes.get(&pid).is_some_and(|lives| lives.iter().any(|life| life.sched_watch_ns.is_some()))
+        self.processes.get(&pid).is_some_and(|lives| lives.iter().any(|life| life.sched_watch.since_ns().is_some()))
+    }
+
+    /// A tracer stopped at `at_ns`: as far as it was the one that watched them, nobody watches these processes any more.
+    pub fn tracer_stopped(&mut self, side: Side, at_ns: u64) {
+        self.processes.values_mut().flatten().for_each(|life| life.watch_mut(side).stop(at_ns));
+    }
+
+    /// One of several tracers was killed; no more will come.
+    pub fn tracer_killed(&mut self, side: Side) {
+        self.processes.values_mut().flatten().for_each(|life| life.watch_mut(side).doubt());
     }
 
     /// Every life of a process with this number.
@@ -446,8 +466,8 @@ impl World {
             seen_ns,
             died_ns: None,
             is_child: false,
-            sched_watch_ns: None,
-            cuda_watch_ns: None,
+            sched_watch: Watch::default(),
+            cuda_watch: Watch::default(),
             name: Name::default(),
             threads: Vec::new(),
             execs_ns: Vec::new(),
