@@ -88,3 +88,42 @@ fn a_fifo_is_complete_when_its_writer_ends() {
     let whole = Server::of(&path).answer("get_causal_chains", json!({}));
     assert_eq!(chains["chains"], whole["chains"]);
 }
+
+#[test]
+fn a_file_that_is_another_one_now_is_told_of() {
+    let lines = lines(2000);
+    let calls = lines.iter().filter(|l| l.contains("\"cudart\"")).count();
+    type Change = fn(&std::path::Path);
+    let changes: [(Change, &str); 3] = [
+        (|path| File::options().write(true).open(path).unwrap().set_len(5000).unwrap(), "the file was truncated from"),
+        (
+            |path| {
+                let other = path.with_extension("other");
+                std::fs::copy(path, &other).unwrap();
+                std::fs::rename(&other, path).unwrap();
+            },
+            "the file was replaced by another one",
+        ),
+        (|path| std::fs::remove_file(path).unwrap(), "the file was deleted or renamed"),
+    ];
+    for (change, says) in changes {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("growing.ndjson");
+        std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+        let mut server = Server::of_command(tool().arg("--follow").arg(&path));
+        until(&mut server, "run_sql", &json!({"sql": COUNT}), |rows| rows["rows"] == json!([[calls]]));
+        let health = server.answer("get_capture_health", json!({}));
+        assert!(!health.to_string().contains("the file was"), "{health}");
+        change(&path);
+        let health = until(&mut server, "get_capture_health", &json!({}), |health| {
+            health["warnings"].to_string().contains(says)
+        });
+        assert_eq!(health["complete"], false, "{health}");
+        // What was read before is served, and nobody waits for more.
+        assert_eq!(server.answer("get_trace_stats", json!({}))["growing"], false);
+        assert_eq!(server.answer("run_sql", json!({"sql": COUNT}))["rows"], json!([[calls]]));
+        assert!(server.close().0.success());
+        let stderr = server.stderr();
+        assert!(stderr.contains(says) && stderr.contains("growing.ndjson"), "{stderr}");
+    }
+}

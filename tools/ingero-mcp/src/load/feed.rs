@@ -1,9 +1,9 @@
 //! Bytes to batches of whole lines.
 
 use std::io::{self, Read, Write};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::Context;
 use ingero_common::exit::is_broken_pipe;
@@ -11,13 +11,11 @@ use ingero_common::input::Input;
 use ingero_common::ndjson::LineReader;
 use ingero_common::text::Log;
 
+use super::growing::Growing;
 use super::sources::{Plan, join_options};
 
 /// A batch is handed on when it has this many bytes, or when the next line is not there yet.
 const BATCH_BYTES: usize = 256 * 1024;
-
-/// How often a file that grows is looked at.
-const POLL: Duration = Duration::from_millis(100);
 
 /// Some whole lines.
 #[derive(Debug, Default)]
@@ -101,9 +99,12 @@ impl Feed {
 }
 
 fn open(input: &Input, follow: bool) -> anyhow::Result<Box<dyn Read + Send>> {
-    let opened = input.open()?;
-    let is_file = std::fs::metadata(input.as_os_str()).is_ok_and(|m| m.is_file());
-    Ok(if follow && is_file { Box::new(Growing(opened)) } else { opened })
+    let path = PathBuf::from(input.as_os_str());
+    if follow && !input.is_stdin() && path.metadata().is_ok_and(|m| m.is_file()) {
+        let growing = Growing::open(path, || input.open()).with_context(|| format!("following {}", input.name()))?;
+        return Ok(Box::new(growing));
+    }
+    input.open()
 }
 
 type Open = Box<dyn FnOnce() -> anyhow::Result<Box<dyn Read + Send>> + Send>;
@@ -120,20 +121,6 @@ impl Read for Late {
             self.input = Some(open().map_err(|error| io::Error::other(format!("{error:#}")))?);
         }
         self.input.as_mut().map_or(Ok(0), |input| input.read(buf))
-    }
-}
-
-/// A file that is being written: its end is only where it ends now.
-struct Growing(Box<dyn Read + Send>);
-
-impl Read for Growing {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.0.read(buf) {
-                Ok(0) if !buf.is_empty() => thread::sleep(POLL),
-                result => return result,
-            }
-        }
     }
 }
 

@@ -12,10 +12,12 @@
 //! |------------|-----------------------------------------------------------|
 //! | `sources`  | which files are one recording, and do they need a join?   |
 //! | `feed`     | how do bytes become batches of lines?                     |
+//! | `growing`  | is a file that is followed still the same one?            |
 //! | `analysis` | what does ingero-chain say of what has come so far?       |
 
 mod analysis;
 mod feed;
+mod growing;
 mod sources;
 
 use std::sync::Arc;

@@ -41,6 +41,7 @@ pub struct Server {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
+    said: Receiver<String>,
     next_id: i64,
     /// Every line that came out.
     pub seen: Vec<String>,
@@ -53,11 +54,13 @@ impl Server {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the server");
         let stdout = child.stdout.take().unwrap();
         let mut stderr = child.stderr.take().unwrap();
+        let (to_said, said) = channel();
         std::thread::spawn(move || {
             let mut text = String::new();
             let _ = stderr.read_to_string(&mut text);
             // Shown by the harness where the test fails.
             eprint!("{text}");
+            let _ = to_said.send(text);
         });
         let (to, lines) = channel();
         std::thread::spawn(move || {
@@ -68,7 +71,7 @@ impl Server {
             }
         });
         let stdin = child.stdin.take();
-        Self { child, stdin, lines, next_id: 1, seen: Vec::new() }
+        Self { child, stdin, lines, said, next_id: 1, seen: Vec::new() }
     }
 
     /// A server of one recording, after the handshake.
@@ -155,6 +158,21 @@ impl Server {
         assert!(self.request("ping", json!({}))["result"].is_object());
     }
 
+    /// The names of its threads.
+    pub fn threads(&self) -> Vec<String> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let name =
+            |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.ok()?.path().join("comm")).ok();
+        tasks.filter_map(name).map(|name| name.trim_end().to_owned()).collect()
+    }
+
+    /// The most memory it has had so far, KiB.
+    pub fn peak_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// Ends the input; the exit status, and how long that took.
     pub fn close(&mut self) -> (ExitStatus, Duration) {
         drop(self.stdin.take());
@@ -166,6 +184,11 @@ impl Server {
             assert!(began.elapsed() < PATIENCE, "the server does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What it wrote to stderr, after its end.
+    pub fn stderr(&mut self) -> String {
+        self.said.recv_timeout(PATIENCE).expect("stderr ends")
     }
 
     /// The lines that are left after the end.
