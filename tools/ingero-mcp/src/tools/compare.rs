@@ -1,7 +1,7 @@
 //! `compare_traces`: which causes of lost time grew, shrank, came or vanished.
 //!
-//! Two recordings have different pids and lengths, so processes are matched by their role and name (digits do not count:
-//! `pt_data_worker_3` is any of them), and times are compared as shares of the observed time of the processes that lost
+//! Two recordings have different pids and lengths, so processes are matched by their role and name (a number behind
+//! a separator does not count: `pt_data_worker_3` is any of them, `python3` is not `python2`), and times are compared as shares of the observed time of the processes that lost
 //! them.
 //!
 //! ```text
@@ -199,17 +199,26 @@ fn account(report: &Report) -> Account {
     Account { lost, observed_ns }
 }
 
-/// Role and name, with numbers in the name left out.
+/// Role and name, with the numbers that tell one of many from the others left out: those that stand alone behind a
+/// separator. Digits that belong to a name or a version stay.
 fn label(role: &str, comm: &str) -> String {
-    let mut name = String::new();
-    for c in comm.chars() {
-        match c.is_ascii_digit() {
-            true if name.ends_with('#') => {}
-            true => name.push('#'),
-            false => name.push(c),
+    let mut label = format!("{role} ");
+    let mut rest = comm;
+    // What came before `rest`; a name that begins with a number keeps it.
+    let mut before = 'a';
+    while let Some(c) = rest.chars().next() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let ends = !rest[digits..].starts_with(|c: char| c.is_alphanumeric());
+        if digits > 0 && ends && !before.is_alphanumeric() && before != '.' {
+            label.push('#');
+        } else {
+            label.push_str(&rest[..digits.max(c.len_utf8())]);
         }
+        let (done, left) = rest.split_at(digits.max(c.len_utf8()));
+        before = done.chars().next_back().unwrap_or(c);
+        rest = left;
     }
-    format!("{role} {name}")
+    label
 }
 
 fn change(key: &Key, old: &Account, new: &Account) -> Change {
@@ -285,6 +294,19 @@ mod tests {
     fn processes_are_matched_by_role_and_name() {
         assert_eq!(label("worker", "pt_data_worker_17"), label("worker", "pt_data_worker_3"));
         assert_ne!(label("worker", "train"), label("cuda", "train"));
-        assert_eq!(label("other", "kworker/3:12"), "other kworker/#:#");
+        for (name, shown) in [
+            ("kworker/3:12", "kworker/#:#"),
+            ("pt_data_worker_3", "pt_data_worker_#"),
+            ("rank 12 of 64", "rank # of #"),
+            ("python3", "python3"),
+            ("python3.11", "python3.11"),
+            ("cuda12-app-7", "cuda12-app-#"),
+            ("x_3d_4", "x_3d_#"),
+            ("7zip", "7zip"),
+            ("ü_3é", "ü_3é"),
+            ("", ""),
+        ] {
+            assert_eq!(label("other", name), format!("other {shown}"));
+        }
     }
 }
