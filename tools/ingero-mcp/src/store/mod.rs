@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rusqlite::hooks::{AuthContext, Authorization};
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, Statement};
 
 pub(crate) use findings::write_findings;
+pub(crate) use guard::FUNCTIONS;
 pub use guard::Refused;
 pub use guard::check_statement;
-pub(crate) use guard::prepare;
 pub(crate) use insert::{Inserter, Seen};
 
 /// The tables, with the comments that explain them to whoever writes SQL.
@@ -42,8 +42,11 @@ const INDEXES: &str = "
 /// A tool's own statements may take so long; they are written to need far less.
 pub const OWN_TIME: Duration = Duration::from_secs(30);
 
-/// Virtual machine instructions of SQLite between two looks at the clock: about 50 us.
+/// Virtual machine instructions of SQLite between two looks at the clock, in a tool's own statement: about 50 us.
 const INSTRUCTIONS: i32 = 10_000;
+
+/// The same in a statement that somebody else wrote, where each instruction may be a function on 64 kB: [`guard`].
+const FOREIGN_INSTRUCTIONS: i32 = 50;
 
 /// The tables of one recording.
 #[derive(Debug)]
@@ -85,6 +88,7 @@ impl Store {
             let mut connection = poisoned.into_inner();
             connection.progress_handler(INSTRUCTIONS, None::<fn() -> bool>)?;
             connection.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)?;
+            guard::unbind(&connection)?;
             Ok(connection)
         })
     }
@@ -109,22 +113,56 @@ impl Store {
         work: impl FnOnce(&mut Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
         let mut connection = self.lock()?;
-        if cancel.load(Ordering::Relaxed) {
-            return Err(ReadError::Cancelled);
+        timed(&mut connection, INSTRUCTIONS, limit, cancel, work)
+    }
+
+    /// Hands the compiled statement `sql`, which somebody else wrote, to `work`, with all that [`guard`] forbids forbidden.
+    /// `begun` is called when the tables are free for it.
+    ///
+    /// The clock is looked at between instructions only, and a single row can be made of many slow ones: whoever promises
+    /// an answer in time waits for this on another thread.
+    pub(crate) fn run_foreign<T>(
+        &self,
+        sql: &str,
+        limit: Duration,
+        cancel: &Cancel,
+        begun: impl FnOnce(),
+        work: impl FnOnce(&mut Statement<'_>) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        let mut connection = self.lock()?;
+        begun();
+        guard::bind(&connection)?;
+        let result = timed(&mut connection, FOREIGN_INSTRUCTIONS, limit, cancel, |connection| {
+            guard::prepare(connection, sql, work)
+        });
+        guard::unbind(&connection)?;
+        result
+    }
+}
+
+/// Works until `limit` has passed or `cancel` is set, which are looked at every so many instructions.
+fn timed<T>(
+    connection: &mut Connection,
+    instructions: i32,
+    limit: Duration,
+    cancel: &Cancel,
+    work: impl FnOnce(&mut Connection) -> Result<T, ReadError>,
+) -> Result<T, ReadError> {
+    if cancel.load(Ordering::Relaxed) {
+        return Err(ReadError::Cancelled);
+    }
+    let deadline = Instant::now() + limit;
+    let stop = Arc::clone(cancel);
+    connection
+        .progress_handler(instructions, Some(move || stop.load(Ordering::Relaxed) || Instant::now() >= deadline))?;
+    let result = work(connection);
+    connection.progress_handler(instructions, None::<fn() -> bool>)?;
+    match result {
+        Err(ReadError::Sqlite(error)) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            let cancelled = cancel.load(Ordering::Relaxed);
+            Err(if cancelled { ReadError::Cancelled } else { ReadError::TooSlow(limit) })
         }
-        let deadline = Instant::now() + limit;
-        let stop = Arc::clone(cancel);
-        connection
-            .progress_handler(INSTRUCTIONS, Some(move || stop.load(Ordering::Relaxed) || Instant::now() >= deadline))?;
-        let result = work(&mut connection);
-        connection.progress_handler(INSTRUCTIONS, None::<fn() -> bool>)?;
-        match result {
-            Err(ReadError::Sqlite(error)) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-                let cancelled = cancel.load(Ordering::Relaxed);
-                Err(if cancelled { ReadError::Cancelled } else { ReadError::TooSlow(limit) })
-            }
-            result => result,
-        }
+        result => result,
     }
 }
 
