@@ -13,6 +13,18 @@
 //! A stretch between calls is therefore only settled (its cause looked for) when every thread that makes
 //! calls has been seen to begin one after it, or has ended, or has been silent for long.
 //!
+//! Who has been silent for long may still be in a call, and be so for minutes. What was settled meanwhile holds until the
+//! record of that call comes: then the call is cut out of it. A rest of a settled stretch keeps no causes, since what its
+//! thread went through in exactly that part may be forgotten by then; there are two such rests for a call at most.
+//!
+//! ```text
+//!   thread 1   █ █ █ █ █ █ █ █ █ █ █ █ █ █ █ █ █            the stretches after 10 s are settled…
+//!   thread 2   █      ██████████████████████████   ends     …and taken back here: it was in a call
+//! ```
+//!
+//! A call that was told of while it hangs covers all that follows, until its end. If records were lost since, that end may
+//! be among them: then it isn't known whether the process was in a call, and the stretch isn't judged.
+//!
 //! Some stretches are no gaps whatever their length, because the call that ends them tells that the GPU had work
 //! all along: a query that says "not ready", a synchronise that goes on to wait. Nothing can have been enqueued in
 //! the stretch itself (where no calls were lost), so what is still unfinished at its end was there at its beginning:
@@ -40,6 +52,8 @@ pub const GAP_FACTOR: u64 = 10;
 pub const SILENT_NS: u64 = 10_000_000_000;
 /// Settled candidates kept one by one for each ending call.
 const MAX_KEPT: usize = 1024;
+/// Of which the youngest, as a call that has been going on may still be cut out of them.
+const MAX_YOUNG: usize = 256;
 /// Candidates that wait to be settled.
 const MAX_PENDING: usize = 4096;
 /// Threads whose calls are told apart.
@@ -62,6 +76,8 @@ pub struct Between {
     pub seq: u64,
     /// The call that ends it shows that the GPU had work throughout.
     pub gpu_busy: bool,
+    /// A thread was in a call that hangs, unless the record of its end was lost after this instant, when it was last told of.
+    pub hung_at_ns: Option<u64>,
 }
 
 /// What is known of the process before a call, and what the call tells about the time before it.
@@ -80,6 +96,44 @@ impl Between {
     pub fn len_ns(&self) -> u64 {
         self.end_ns - self.start_ns
     }
+
+    /// What a call over [`start_ns`, `end_ns`] leaves of it: the part before, which that call ends, and the one after.
+    fn without(&self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, gpu_busy: bool) -> [Option<Self>; 2] {
+        let before = (self.start_ns < start_ns).then(|| Self {
+            end_ns: start_ns,
+            thread,
+            call,
+            gpu_busy: gpu_busy || self.gpu_busy,
+            ..self.clone()
+        });
+        let after = (end_ns < self.end_ns).then(|| Self { start_ns: end_ns, ..self.clone() });
+        [before, after].map(|part| part.filter(|part| part.len_ns() >= MIN_GAP_NS))
+    }
+}
+
+/// Takes a call over [`start_ns`, `end_ns`] out of what looked like gaps, in the order of time.
+pub fn cut(
+    stretches: &mut VecDeque<Between>,
+    start_ns: u64,
+    end_ns: u64,
+    thread: Thread,
+    call: GroupKey,
+    gpu_busy: bool,
+) {
+    // The youngest lie at the back; most calls touch none.
+    let mut at = stretches.iter().rposition(|b| b.end_ns <= start_ns).map_or(0, |before| before + 1);
+    while at < stretches.len() {
+        let between = &stretches[at];
+        if between.start_ns >= end_ns {
+            break;
+        }
+        let parts = between.without(start_ns, end_ns, thread, call, gpu_busy);
+        stretches.remove(at);
+        for part in parts.into_iter().flatten() {
+            stretches.insert(at, part);
+            at += 1;
+        }
+    }
 }
 
 /// The union of a process's calls.
@@ -90,8 +144,8 @@ pub struct Union {
     pending: VecDeque<Between>,
     /// By thread, the start of its last call.
     callers: HashMap<u32, u64>,
-    /// By thread, the start of a call that was told of while it hangs.
-    hanging: HashMap<u32, u64>,
+    /// By thread, a call that was told of while it hangs: its start, and the end of what was told of it.
+    hanging: HashMap<u32, (u64, u64)>,
     /// Lengths between calls.
     pub usual: Sketch,
 }
@@ -115,9 +169,10 @@ impl Union {
     }
 
     /// Thread `tid` has been in a call since `start_ns` and has not returned: until it does, the process is in a call.
-    pub fn hangs(&mut self, tid: u32, start_ns: u64) {
+    /// It was told of at `told_ns`.
+    pub fn hangs(&mut self, tid: u32, start_ns: u64, told_ns: u64) {
         if self.hanging.len() < MAX_CALLERS {
-            self.hanging.insert(tid, start_ns);
+            self.hanging.insert(tid, (start_ns, told_ns));
         }
     }
 
@@ -139,42 +194,23 @@ impl Union {
             self.covered_ns = Some(end_ns);
             return;
         };
-        if start_ns > covered_ns && self.hanging.values().all(|&since_ns| since_ns >= start_ns) {
-            let between = Between { start_ns: covered_ns, end_ns: start_ns, thread, call, drained, seq, gpu_busy };
-            self.usual.add(between.len_ns());
-            self.between_ns += between.len_ns();
+        if start_ns > covered_ns {
+            // Each of the calls that hang covers it, unless that one has ended.
+            let hanging = self.hanging.values().filter(|&&(since_ns, _)| since_ns < start_ns);
+            let hung_at_ns = hanging.map(|&(_, told_ns)| told_ns).max();
+            let between =
+                Between { start_ns: covered_ns, end_ns: start_ns, thread, call, drained, seq, gpu_busy, hung_at_ns };
+            if hung_at_ns.is_none() {
+                self.usual.add(between.len_ns());
+                self.between_ns += between.len_ns();
+            }
             if between.len_ns() >= MIN_GAP_NS {
                 self.pending.push_back(between);
             }
-        } else if start_ns <= covered_ns {
-            self.cut(start_ns, end_ns, thread, call, gpu_busy);
+        } else {
+            cut(&mut self.pending, start_ns, end_ns, thread, call, gpu_busy);
         }
         self.covered_ns = Some(covered_ns.max(end_ns));
-    }
-
-    /// Takes [`start_ns`, `end_ns`] out of what looked like gaps.
-    fn cut(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, gpu_busy: bool) {
-        // The youngest lie at the back; most calls touch none.
-        let mut at = self.pending.iter().rposition(|b| b.end_ns <= start_ns).map_or(0, |before| before + 1);
-        while at < self.pending.len() {
-            let between = &mut self.pending[at];
-            if between.start_ns >= end_ns {
-                break;
-            }
-            let after = (end_ns < between.end_ns).then(|| Between { start_ns: end_ns, ..between.clone() });
-            let before = (between.start_ns < start_ns).then(|| Between {
-                end_ns: start_ns,
-                thread,
-                call,
-                gpu_busy: gpu_busy || between.gpu_busy,
-                ..between.clone()
-            });
-            self.pending.remove(at);
-            for part in [before, after].into_iter().flatten().filter(|b| b.len_ns() >= MIN_GAP_NS) {
-                self.pending.insert(at, part);
-                at += 1;
-            }
-        }
     }
 
     /// The start of the oldest stretch that isn't settled.
@@ -245,6 +281,17 @@ pub struct Settled {
     pub bill: Bill,
 }
 
+impl Settled {
+    /// The part over [`start_ns`, `end_ns`] of one out of which a call was cut; its causes can't be told apart any more.
+    fn part(&self, start_ns: u64, end_ns: u64, proven: bool) -> Option<Self> {
+        let len_ns = end_ns.checked_sub(start_ns).filter(|&len_ns| len_ns >= MIN_GAP_NS)?;
+        let mut bill = Bill::default();
+        bill.add_unexplained(len_ns);
+        let watched_ns = self.watched_ns.saturating_sub(self.len_ns - len_ns);
+        Some(Self { start_ns, len_ns, proven, watched_ns, bill, ..self.clone() })
+    }
+}
+
 /// Gaps summed up.
 #[derive(Clone, Debug, Default)]
 pub struct GapSum {
@@ -298,6 +345,7 @@ impl Settlement {
         if self.kept.len() <= MAX_KEPT {
             return;
         }
+        let young = self.kept.split_off(self.kept.len() - MAX_YOUNG);
         for (low, high) in [(limit_ns / 2, limit_ns.saturating_mul(2)), (limit_ns, limit_ns)] {
             let folded = &mut self.folded;
             self.kept.retain(|gap| {
@@ -306,10 +354,29 @@ impl Settlement {
                 }
                 gap.len_ns >= low && gap.len_ns < high
             });
-            if self.kept.len() <= MAX_KEPT / 2 {
+            if self.kept.len() <= MAX_KEPT / 2 - MAX_YOUNG {
                 break;
             }
         }
+        self.kept.extend(young);
+    }
+
+    /// Takes a call over [`start_ns`, `end_ns`] out of those that are kept one by one. What is left before it ends in that
+    /// call, and is handed back.
+    pub fn cut(&mut self, start_ns: u64, end_ns: u64) -> Vec<Settled> {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        self.kept.retain(|gap| {
+            let gap_end_ns = gap.start_ns + gap.len_ns;
+            let touched = gap.start_ns < end_ns && start_ns < gap_end_ns;
+            if touched {
+                before.extend(gap.part(gap.start_ns, start_ns, gap.proven));
+                // The call may have given the GPU something to do.
+                after.extend(gap.part(end_ns, gap_end_ns, false));
+            }
+            !touched
+        });
+        self.kept.extend(after);
+        before
     }
 
     /// The stretches long enough for a gap that are kept one by one.
@@ -426,6 +493,48 @@ mod tests {
         add(&mut union, 2, 52, 53);
         assert!(union.next_settled(53 * MS, 5 * MS, u64::MAX, nobody).is_none(), "too young");
         assert!(union.next_settled(55 * MS, 5 * MS, u64::MAX, nobody).is_some());
+    }
+
+    #[test]
+    fn a_call_is_cut_out_of_what_was_settled() {
+        let mut bill = Bill::default();
+        bill.add(crate::cause::Cause::HostCpu, crate::cause::Party::default(), 10 * MS);
+        let gap = |start_ms: u64| Settled {
+            start_ns: start_ms * MS,
+            len_ns: 10 * MS,
+            seq: 0,
+            proven: true,
+            lost: 0,
+            watched_ns: 10 * MS,
+            bill: bill.clone(),
+        };
+        let mut settlement = Settlement::default();
+        [0, 20, 40, 60].into_iter().for_each(|start_ms| settlement.add(gap(start_ms), MS));
+        let at = |gap: &Settled| (gap.start_ns / MS, gap.len_ns / MS, gap.proven, gap.bill.unexplained_ns() / MS);
+        let before: Vec<_> = settlement.cut(24 * MS, 43 * MS).iter().map(at).collect();
+        assert_eq!(before, [(20, 4, true, 4)]);
+        let mut kept: Vec<_> = settlement.kept().map(at).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, [(0, 10, true, 0), (43, 7, false, 7), (60, 10, true, 0)]);
+    }
+
+    #[test]
+    fn the_youngest_are_not_folded() {
+        let mut settlement = Settlement::default();
+        let gap = |i: u64| Settled {
+            start_ns: i * 1000 * MS,
+            len_ns: 100 * MS,
+            seq: i,
+            proven: false,
+            lost: 0,
+            watched_ns: 0,
+            bill: Bill::default(),
+        };
+        (0..10_000).for_each(|i| settlement.add(gap(i), MS));
+        assert!(settlement.kept.len() >= MAX_YOUNG && settlement.kept.len() <= MAX_KEPT);
+        settlement.cut((10_000 - MAX_YOUNG as u64) * 1000 * MS, u64::MAX);
+        let gaps = settlement.gaps(Bounds { limit_ns: MS, rhythm_ns: 0, start_up_from_len_ns: 0, until_ns: u64::MAX });
+        assert_eq!(gaps.n, 10_000 - MAX_YOUNG as u64);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One process that makes CUDA calls: its groups of calls, its gaps, its cold start, its open calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use ingero_common::record::Record;
 
@@ -8,7 +8,7 @@ use crate::calls::{self, GroupKey, Groups};
 use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::{Losses, Samples};
-use crate::gaps::{Before, Between, Bounds, MIN_GAP_NS, Settled, Settlement, Union};
+use crate::gaps::{self, Before, Between, Bounds, MIN_GAP_NS, Settled, Settlement, Union};
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
@@ -92,7 +92,9 @@ pub struct CudaProcess {
     pub open: Vec<OpenCall>,
     /// It ended, or became another program.
     pub over: bool,
-    early: Vec<Between>,
+    early: VecDeque<Between>,
+    /// The latest end of a stretch that was judged.
+    judged_ns: u64,
 }
 
 impl CudaProcess {
@@ -123,7 +125,8 @@ impl CudaProcess {
             call_ns: 0,
             open: Vec::new(),
             over: false,
-            early: Vec::new(),
+            early: VecDeque::new(),
+            judged_ns: 0,
         }
     }
 
@@ -149,6 +152,7 @@ impl CudaProcess {
         let drained = self.drain.is_drained() && !contradicted;
         let before = Before { drained, seq: self.calls, gpu_busy: shows_work && may_have_work };
         self.union.add(start_ns, end_ns, thread, ending, before);
+        self.take_back(start_ns, end_ns, thread, ending, before.gpu_busy);
         // A thread is in one call at a time. The same call may be told of while it hangs and again when it is over.
         self.open.retain(|o| o.thread.tid != thread.tid || (o.start_ns, o.end_ns) > (start_ns, end_ns));
         self.by_entries = false;
@@ -158,7 +162,7 @@ impl CudaProcess {
                 let bill = calls::open_bill(record, dur_ns, names);
                 self.open.push(OpenCall { thread, call: key, start_ns, end_ns, bill });
             }
-            self.union.hangs(thread.tid, start_ns);
+            self.union.hangs(thread.tid, start_ns, end_ns);
             return;
         }
         self.union.returned(thread.tid);
@@ -177,6 +181,19 @@ impl CudaProcess {
         let waiting = || calls::mostly_waiting(record, dur_ns);
         if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
             self.groups.add(key, record, start_ns, dur_ns, names, samples);
+        }
+    }
+
+    /// What was settled although a thread was in a call then, as is seen now.
+    fn take_back(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, gpu_busy: bool) {
+        gaps::cut(&mut self.early, start_ns, end_ns, thread, call, gpu_busy);
+        if start_ns >= self.judged_ns {
+            return;
+        }
+        let before: Vec<Settled> = self.settlements.values_mut().flat_map(|s| s.cut(start_ns, end_ns)).collect();
+        let limit_ns = self.union.limit_ns();
+        for gap in before {
+            self.settlements.entry(call).or_default().add(gap, limit_ns);
         }
     }
 
@@ -221,7 +238,7 @@ impl CudaProcess {
         let sched_ns = if at_end || !sources.is_watched(pid) { u64::MAX } else { sources.sched.known_ns() };
         while let Some(between) = self.union.next_settled(now_ns, delay_ns, sched_ns, is_dead) {
             match self.startup.gaps_from_ns(at_end) {
-                None if self.early.len() < 4096 => self.early.push(between),
+                None if self.early.len() < 4096 => self.early.push_back(between),
                 None => {}
                 Some(from_ns) => {
                     for early in std::mem::take(&mut self.early) {
@@ -270,7 +287,7 @@ impl CudaProcess {
 
     /// The oldest instant that a gap may still begin at: before it, nothing more is asked.
     pub fn needs_from_ns(&self) -> Option<u64> {
-        let early = self.early.first().map(|b| b.start_ns);
+        let early = self.early.front().map(|b| b.start_ns);
         let open = if self.over { None } else { self.union.covered_ns().map(|_| self.returned_ns) };
         [early, self.union.oldest_pending_ns(), open].into_iter().flatten().min()
     }
@@ -280,6 +297,13 @@ impl CudaProcess {
         if between.start_ns < from_ns || self.calls > 1000 && between.len_ns() < limit_ns / 2 {
             return;
         }
+        if let Some(told_ns) = between.hung_at_ns {
+            if between.len_ns() >= limit_ns && cuda_losses.count(self.pid, told_ns, between.end_ns) > 0 {
+                self.not_judged_ns += between.len_ns();
+            }
+            return;
+        }
+        self.judged_ns = self.judged_ns.max(between.end_ns);
         // Unless a call that isn't on record may have given it something to do just before.
         if between.gpu_busy && cuda_losses.count(self.pid, between.start_ns, between.end_ns) == 0 {
             self.gpu_busy_ns += between.len_ns();
