@@ -37,7 +37,11 @@ impl Input {
 
     /// How messages name it.
     pub fn name(&self) -> String {
-        if self.is_stdin() { "stdin".into() } else { self.0.to_string_lossy().into_owned() }
+        match self.0.to_string_lossy() {
+            _ if self.is_stdin() => "stdin".into(),
+            name if name.is_empty() => "''".into(),
+            name => name.into_owned(),
+        }
     }
 
     /// Opens it and takes off what compresses it. A FIFO blocks here until somebody opens its other end.

@@ -43,6 +43,11 @@ impl Filter {
         self.since.is_some() && self.since_ns.is_none() || self.until.is_some() && self.until_ns.is_none()
     }
 
+    /// Whether the first bound lies behind the second: nothing could be between them.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.since_ns.zip(self.until_ns).is_some_and(|(since_ns, until_ns)| since_ns > until_ns)
+    }
+
     /// Whether to write a record at [`start_ns`, `end_ns`].
     pub(crate) fn keeps(&mut self, item: &Item, start_ns: u64, end_ns: u64) -> bool {
         self.keeps_process(item) && self.keeps_time(item, start_ns, end_ns)

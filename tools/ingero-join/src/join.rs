@@ -314,6 +314,9 @@ impl<'a> Join<'a> {
                  as durations after the first record"
             );
         }
+        if self.filter.is_empty() {
+            bail!("--since lies behind --until: there is nothing between them; give the earlier time to --since");
+        }
         let names = self.merge.lanes.iter().map(|l| l.name.as_str()).collect();
         let start = self.frame.start(self.options, &starts, names, self.filter.within(start_ns));
         put(&mut self.line, &mut *self.out, &start)?;

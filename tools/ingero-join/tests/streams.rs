@@ -202,6 +202,8 @@ fn a_cut_out_stretch_says_that_it_was_watched_from_bound_to_bound() {
     assert_eq!(times("end"), [at(40), at(40), at(40)]);
     assert!(times("lost").is_empty(), "what was lost before is not missing here");
     assert_eq!(out.with_op("cudaMalloc")[0]["host"]["watched"], true);
+    let backwards = joined([&cuda, &sched], &["--since", "5s", "--until", "2s"]).unwrap_err().to_string();
+    assert!(backwards.contains("--since lies behind --until"), "{backwards}");
     let watches = out.with_op("watch");
     let watch = watches.iter().find(|watch| watch["stream"] == "cuda").unwrap();
     assert!(watch["ts"].as_str().unwrap().ends_with(".015000000Z"), "{watch}");
