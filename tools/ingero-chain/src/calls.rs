@@ -15,13 +15,12 @@
 //! they get many, those far below the limit of that moment are dropped and those far above are summed up;
 //! only calls near the limit of a group with thousands of candidates can be judged by a median that moved.
 
-use std::collections::HashMap;
-
 use ingero_common::record::Record;
 use serde::Deserialize;
 
 use crate::cause::{Bill, Cause, Party};
 use crate::evidence::{Quota, Samples};
+use crate::map::HashMap;
 use crate::names::{Name, Names};
 use crate::ops::Class;
 use crate::sketch::Sketch;
@@ -61,6 +60,11 @@ impl GroupKey {
             dir: names.id(record.dir.as_deref().unwrap_or_default()),
             size: record.bytes.and_then(u64::checked_ilog2).map_or(0, |log2| 1 + log2 as u8),
         }
+    }
+
+    /// What the call that this is the group of does.
+    pub fn class(self, record: &Record<'_>, names: &mut Names) -> Class {
+        names.class((self.source, &record.src), (self.op, &record.op))
     }
 
     /// The bytes that calls of the group carry: from, to (both included).

@@ -20,10 +20,9 @@
 //!   setDevice  setDevice  launch(0)  deviceSynchronize  launch(0) …               -> one device: drained
 //! ```
 
-use std::collections::HashMap;
-
 use ingero_common::record::Record;
 
+use crate::map::HashMap;
 use crate::ops::Class;
 
 /// Streams told apart; beyond, only waiting for the whole device proves anything.

@@ -1,12 +1,13 @@
 //! Takes the records of a joined stream one by one and knows, at any time, what has been found so far.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use ingero_common::clock::{WallClock, parse_ts};
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
 use crate::cause::Party;
 use crate::evidence::{GpuSamples, Loss, Losses, Samples};
+use crate::map::{HashMap, HashSet};
 use crate::names::{Names, Thread};
 use crate::oom::Kills;
 use crate::path::Sources;
@@ -439,7 +440,7 @@ impl Engine {
     /// Bounds what is kept of processes that have ended: of a stream of short ones, the first are forgotten.
     fn forget_processes(&mut self) {
         if self.stats.len() > MAX_STATS {
-            let known: std::collections::HashSet<_> = self.world.processes().iter().map(|life| life.id).collect();
+            let known: HashSet<_> = self.world.processes().iter().map(|life| life.id).collect();
             self.stats.retain(|id, _| known.contains(id));
         }
         while self.cuda.len() > MAX_CUDA {

@@ -37,10 +37,11 @@
 //! Whether another stretch is a gap depends on the process's usual time between calls (the median), known at the
 //! end: stretches of at least 1 ms are candidates, gaps are those of at least ten times the median.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::calls::GroupKey;
 use crate::cause::Bill;
+use crate::map::HashMap;
 use crate::names::Thread;
 use crate::sketch::Sketch;
 

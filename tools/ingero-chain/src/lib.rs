@@ -13,6 +13,7 @@
 //! - [`path`]: what was the thread that made the next call waiting for?
 //! - [`stall`], [`rates`]: did the calls stop, hang, or come less often?
 //! - [`oom`]: who was killed for memory?
+//! - [`names`], [`map`]: how is it stored and found again?
 //! - [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
 
 pub mod calls;
@@ -23,6 +24,7 @@ pub mod engine;
 pub mod evidence;
 pub mod family;
 pub mod gaps;
+pub mod map;
 pub mod names;
 pub mod oom;
 pub mod ops;

@@ -3,7 +3,8 @@
 //! A recording repeats a few names millions of times, so records refer to them by number. Names come from
 //! traced processes and are hostile: each is cut to a sane length and their number is bounded.
 
-use std::collections::HashMap;
+use crate::map::HashMap;
+use crate::ops::Class;
 
 /// A stored name. The default is the empty name: nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,19 +14,23 @@ pub struct Name(u16);
 const MAX_BYTES: usize = 96;
 /// What a name becomes when there are too many different ones to store.
 const OVERFLOW: &str = "(other)";
+const OVERFLOW_NAME: Name = Name(1);
 
 /// The table of names.
 #[derive(Debug)]
 pub struct Names {
     ids: HashMap<Box<str>, Name>,
     texts: Vec<Box<str>>,
+    /// What API functions do, by source and name.
+    classes: HashMap<(Name, Name), Class>,
 }
 
 impl Default for Names {
     fn default() -> Self {
         Self {
-            ids: HashMap::from([("".into(), Name(0)), (OVERFLOW.into(), Name(1))]),
+            ids: HashMap::from_iter([("".into(), Name(0)), (OVERFLOW.into(), OVERFLOW_NAME)]),
             texts: vec!["".into(), OVERFLOW.into()],
+            classes: HashMap::default(),
         }
     }
 }
@@ -37,10 +42,18 @@ impl Names {
         if let Some(&id) = self.ids.get(text) {
             return id;
         }
-        let Ok(next) = u16::try_from(self.texts.len()) else { return Name(1) };
+        let Ok(next) = u16::try_from(self.texts.len()) else { return OVERFLOW_NAME };
         self.texts.push(text.into());
         self.ids.insert(text.into(), Name(next));
         Name(next)
+    }
+
+    /// What API function `op` of `source` does, worked out once for each; both are names that [`Self::id`] gave.
+    pub fn class(&mut self, source: (Name, &str), op: (Name, &str)) -> Class {
+        if op.0 == OVERFLOW_NAME {
+            return Class::of(source.1, op.1);
+        }
+        *self.classes.entry((source.0, op.0)).or_insert_with(|| Class::of(source.1, op.1))
     }
 
     /// The text of a name.
@@ -75,6 +88,9 @@ mod tests {
         }
         let late = names.id("one too many");
         assert_eq!(names.text(late), OVERFLOW);
+        let cudart = names.id("cudart");
+        assert_eq!(names.class((cudart, "cudart"), (late, "cudaMalloc")), Class::Alloc);
+        assert_eq!(names.class((cudart, "cudart"), (late, "cudaFree")), Class::Free);
         assert_eq!(names.id("train"), a);
     }
 

@@ -1,6 +1,6 @@
 //! One process that makes CUDA calls: its groups of calls, its gaps, its cold start, its open calls.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use ingero_common::record::Record;
 
@@ -9,6 +9,7 @@ use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::{Losses, Samples};
 use crate::gaps::{self, Before, Between, Bounds, MIN_GAP_NS, Settled, Settlement, Union};
+use crate::map::HashMap;
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
@@ -112,13 +113,13 @@ impl CudaProcess {
             union: Union::default(),
             drain: Drain::default(),
             rates: Rates::default(),
-            settlements: HashMap::new(),
+            settlements: HashMap::default(),
             not_judged_ns: 0,
             gpu_busy_ns: 0,
             returned_ns: first_call_ns,
             progress_ns: first_call_ns,
             by_entries: false,
-            entries: HashMap::new(),
+            entries: HashMap::default(),
             last_thread: Thread::default(),
             last_call: None,
             calls: 0,
@@ -134,8 +135,8 @@ impl CudaProcess {
     pub fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, samples: &Samples) {
         let end_ns = start_ns.saturating_add(dur_ns);
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
-        let class = Class::of(&record.src, &record.op);
         let key = GroupKey::of(record, names);
+        let class = key.class(record, names);
         if self.name == Name::default() || thread.tid == self.pid {
             self.name = thread.name;
         }
@@ -201,7 +202,7 @@ impl CudaProcess {
     /// time around it: no stretch between calls spans it.
     pub fn entry(&mut self, record: &Record<'_>, at_ns: u64, names: &mut Names) {
         let key = GroupKey { size: 0, ..GroupKey::of(record, names) };
-        let class = Class::of(&record.src, &record.op);
+        let class = key.class(record, names);
         if self.name == Name::default() || record.tid.is_none_or(|tid| tid == self.pid) {
             self.name = names.id(&record.comm);
         }

@@ -10,9 +10,8 @@
 //! calls say more by themselves. So what the windows of a drop spent in calls beyond the usual, and in gaps, is
 //! taken off; only the rest is reported, and why it was spent is not known.
 
-use std::collections::HashMap;
-
 use crate::calls::GroupKey;
+use crate::map::HashMap;
 
 /// The first length of a window, in nanoseconds; doubled whenever there get too many.
 const WINDOW_NS: u64 = 200_000_000;

@@ -12,9 +12,10 @@
 //! Off-CPU intervals are kept as long as a gap may need them (`forget_before`), and never more than
 //! [`MAX_OFFS`] of them: beyond, the oldest go, and what they covered is unknown from then on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use crate::cause::Party;
+use crate::map::HashMap;
 use crate::names::{Name, Thread};
 use crate::tracers::Side;
 use crate::watch::Watch;
