@@ -162,8 +162,21 @@ impl Parts {
 }
 
 /// Places in [`Parts::array`].
+const ASLEEP: usize = 1;
 const OFF_UNKNOWN: usize = 3;
+const ON_CPU: usize = 4;
 const UNKNOWN: usize = 5;
+
+/// When a call was made, and what it may have waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Start, CLOCK_MONOTONIC nanoseconds.
+    pub start_ns: u64,
+    /// How long it took.
+    pub dur_ns: u64,
+    /// Whether the GPU at work may be what it waited for.
+    pub may_wait: bool,
+}
 
 /// A call that may turn out to be slow.
 #[derive(Clone, Debug)]
@@ -174,6 +187,8 @@ struct Candidate {
     seq: u64,
     parts: Parts,
     had_cpu: Vec<(Party, u64)>,
+    /// The GPU at work may be what it waited for.
+    may_wait: bool,
 }
 
 /// Sums over calls.
@@ -213,6 +228,8 @@ struct SlowSum {
     watched: Sums,
     /// What they had beyond the usual, by part.
     beyond: [u128; 6],
+    /// Of that, what may have been waiting for the GPU: asleep or spinning, or nothing to the contrary on record.
+    gpu_beyond: u128,
     dur_ns: u128,
     first_ns: u64,
     last_end_ns: u64,
@@ -254,8 +271,8 @@ pub struct Slow {
     pub last_end_ns: u64,
     /// The lost time by cause.
     pub bill: Bill,
-    /// The part of it that is a fault of the host, not the GPU at work.
-    pub host_fault_ns: u64,
+    /// The part of it that may have been waiting for the GPU, which was at work: no fault of the host.
+    pub gpu_wait_ns: u64,
     /// Places and starts of slow calls, for a period; empty where they weren't all kept.
     pub occurrences: Vec<(u64, u64)>,
 }
@@ -280,7 +297,8 @@ impl Group {
         self.class
     }
 
-    fn add(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, samples: &Samples) {
+    fn add(&mut self, record: &Record<'_>, call: Call, names: &mut Names, samples: &Samples) {
+        let Call { start_ns, dur_ns, may_wait } = call;
         let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
         if !host.as_ref().is_some_and(|h| h.watched) {
             self.unwatched += 1;
@@ -298,7 +316,7 @@ impl Group {
         }
         let party = |by: &HostBy, names: &mut Names| (Party { pid: by.pid, name: names.id(&by.comm) }, by.ns);
         let had_cpu = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).map(|by| party(by, names)).collect();
-        self.candidates.push(Candidate { start_ns, dur_ns, seq, parts, had_cpu });
+        self.candidates.push(Candidate { start_ns, dur_ns, seq, parts, had_cpu, may_wait });
         if self.candidates.len() > MAX_CANDIDATES {
             self.fold(samples);
         }
@@ -361,21 +379,9 @@ impl Group {
         let lost_ns = sum.dur_ns.saturating_sub(u128::from(usual.median_ns) * u128::from(n));
         let lost_ns = u64::try_from(lost_ns).unwrap_or(u64::MAX);
         let bill = sum.bill(lost_ns);
-        // Asleep or spinning, or nothing to the contrary on record: the GPU at work.
-        let gpu_ns = if self.class.waits_for_gpu() {
-            bill.of(Cause::Blocked) + bill.of(Cause::DriverCpu) + bill.of(Cause::OffCpu) + bill.unexplained_ns()
-        } else {
-            0
-        };
-        Some(Slow {
-            n,
-            lost_ns,
-            first_ns: sum.first_ns,
-            last_end_ns: sum.last_end_ns,
-            host_fault_ns: lost_ns.saturating_sub(gpu_ns),
-            bill,
-            occurrences,
-        })
+        let beyond_ns = sum.beyond.iter().sum::<u128>().max(1);
+        let gpu_wait_ns = (sum.gpu_beyond.saturating_mul(u128::from(lost_ns)) / beyond_ns) as u64;
+        Some(Slow { n, lost_ns, first_ns: sum.first_ns, last_end_ns: sum.last_end_ns, gpu_wait_ns, bill, occurrences })
     }
 
     /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole bill.
@@ -404,6 +410,10 @@ impl SlowSum {
         let beyond = call.parts.beyond(usual.parts, call.dur_ns.saturating_sub(usual.median_ns));
         for (sum, part) in self.beyond.iter_mut().zip(beyond) {
             *sum += u128::from(part);
+        }
+        if call.may_wait {
+            self.gpu_beyond +=
+                [ASLEEP, OFF_UNKNOWN, ON_CPU, UNKNOWN].map(|part| u128::from(beyond[part])).iter().sum::<u128>();
         }
         self.dur_ns += u128::from(call.dur_ns);
         let mut nobody_ns = call.parts.waiting;
@@ -490,17 +500,9 @@ impl Groups {
     }
 
     /// Adds a call that isn't cold.
-    pub fn add(
-        &mut self,
-        key: GroupKey,
-        record: &Record<'_>,
-        start_ns: u64,
-        dur_ns: u64,
-        names: &mut Names,
-        samples: &Samples,
-    ) {
+    pub fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Names, samples: &Samples) {
         if let Some(group) = self.all.get_mut(&key) {
-            group.add(record, start_ns, dur_ns, names, samples);
+            group.add(record, call, names, samples);
         }
     }
 

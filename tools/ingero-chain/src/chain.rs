@@ -191,6 +191,9 @@ pub struct Chain {
     /// Gaps: the part of `lost_ns` that is proven.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proven_ns: Option<u64>,
+    /// Slow calls: the part of `lost_ns` in which they may have waited for the GPU, which was at work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_wait_ns: Option<u64>,
     /// The slow call, the call that ends the gaps, the call that hangs or stopped coming.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub call: String,
@@ -253,6 +256,9 @@ pub struct CallLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_ns: Option<u64>,
     pub bytes: u64,
+    /// Where calls are told apart by what one carries: bytes from, to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<[u64; 2]>,
 }
 
 /// Times off the CPU in a `process` record.
@@ -357,6 +363,9 @@ pub struct Summary {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ts: Option<Ts>,
     pub dur_ns: u64,
+    /// Where it was recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
     pub records: u64,
     pub calls: u64,
     pub processes: u64,
@@ -374,7 +383,7 @@ pub struct Summary {
     pub gpu_busy_ns: u64,
     /// Gaps before processes found their rhythm, where nothing like them came after: in no chain.
     pub start_up_ns: u64,
-    /// From the last work to the last call of processes that ended: in no chain.
+    /// From the last work of processes to their end, or to their last call where that was not seen: in no chain.
     pub wind_down_ns: u64,
     /// Calls of which only the entry was traced: nothing is said about the time in or between them.
     #[serde(skip_serializing_if = "is_zero")]
@@ -396,6 +405,21 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+/// A stretch of a process that no chain counts.
+#[derive(Clone, Debug)]
+pub struct Aside {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// What it was doing, in a word.
+    pub what: &'static str,
+    /// Start, CLOCK_MONOTONIC nanoseconds.
+    pub mono_ns: u64,
+    /// Length, nanoseconds.
+    pub dur_ns: u64,
+}
+
 /// Everything found in one stream.
 #[derive(Clone, Debug)]
 pub struct Report {
@@ -403,6 +427,8 @@ pub struct Report {
     pub chains: Vec<Chain>,
     /// The processes.
     pub processes: Vec<ProcessReport>,
+    /// Starting up and winding down, where it was seen.
+    pub asides: Vec<Aside>,
     /// The last line.
     pub summary: Summary,
 }
@@ -412,6 +438,7 @@ impl Report {
     pub fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         self.chains.retain(|chain| keep(chain.pid));
         self.processes.retain(|process| keep(process.pid));
+        self.asides.retain(|aside| keep(aside.pid));
         self.summary.gaps.retain(|total| keep(total.pid));
         self.summary.chains = Counts::of(&self.chains);
     }

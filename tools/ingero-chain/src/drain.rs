@@ -19,12 +19,27 @@
 //!   setDevice  launch(0)  setDevice  launch(0)  deviceSynchronize                 -> the other device: not proven
 //!   setDevice  setDevice  launch(0)  deviceSynchronize  launch(0) …               -> one device: drained
 //! ```
+//!
+//! The same account says whether a call that took long may have waited for the GPU ([`Drain::may_wait`]). A free that is not
+//! stream-ordered waits for what was enqueued, so not where everything has been waited for. A launch returns at once unless
+//! the queue to the GPU is full; there is room for about a thousand operations (1,022 to 1,024 were counted on drivers of
+//! several years), so it may be full where half as many may be outstanding on that stream:
+//!
+//! ```text
+//!   launch x 400 sync  launch x 400 sync …             a slow launch is the host's
+//!   launch launch launch …  (800 since any wait)       a slow launch may wait for room, as it should
+//! ```
+//!
+//! What an event tells is not known, since events are not on record: a wait for one counts as a wait for what had been
+//! enqueued before the wait for the event before it, as in a loop that stays a step or two ahead of the GPU.
 
 use ingero_common::record::Record;
 
 use crate::map::HashMap;
 use crate::ops::Class;
 
+/// From so many operations outstanding on, the queue of a stream may be full.
+const FULL_FROM: u64 = 512;
 /// Streams told apart; beyond, only waiting for the whole device proves anything.
 const MAX_STREAMS: usize = 256;
 
@@ -86,26 +101,52 @@ impl Devices {
     }
 }
 
+/// What is known of one stream.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queue {
+    /// The end of the last enqueuing call, where that has not been waited for beyond doubt.
+    pending_ns: Option<u64>,
+    /// Operations that may be outstanding…
+    all: u64,
+    /// …of which those that had been enqueued when an event was last waited for.
+    before_event: u64,
+}
+
 /// What one process has enqueued and not waited for.
 #[derive(Debug, Default)]
 pub struct Drain {
-    /// By stream, the end of the last enqueuing call.
-    pending: HashMap<Stream, u64>,
-    /// The same for everything that found no place above.
+    queues: HashMap<Stream, Queue>,
+    /// How many of them have something pending.
+    pending: usize,
+    /// The end of the last enqueuing call of everything that found no place above.
     overflow_ns: Option<u64>,
-    waited: bool,
+    /// When a synchronising call last returned.
+    waited_ns: Option<u64>,
     devices: Devices,
 }
 
 impl Drain {
     /// Whether a synchronising call has returned and nothing is pending.
     pub fn is_drained(&self) -> bool {
-        self.waited && self.pending.is_empty() && self.overflow_ns.is_none()
+        self.waited_ns.is_some() && !self.has_pending()
     }
 
     /// Whether something was enqueued and not waited for.
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || self.overflow_ns.is_some()
+        self.pending > 0 || self.overflow_ns.is_some()
+    }
+
+    /// Whether the GPU at work may be what a call of class `class` that began at `start_ns` waited for.
+    pub fn may_wait(&self, record: &Record<'_>, class: Class, start_ns: u64) -> bool {
+        match class {
+            Class::Sync | Class::SyncCopy => true,
+            Class::Free if record.op.contains("Async") => false,
+            Class::Free => !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns)),
+            class if class.enqueues() => {
+                self.queues.get(&Stream::of(record)).is_some_and(|queue| queue.all >= FULL_FROM)
+            }
+            _ => false,
+        }
     }
 
     /// Takes note of a call that has returned.
@@ -113,10 +154,10 @@ impl Drain {
         let stream = Stream::of(record);
         self.devices.add(record, class);
         match class {
-            Class::Sync => self.wait(&record.op, &stream, start_ns, record.ret),
+            Class::Sync => self.wait(&record.op, &stream, start_ns, end_ns, record.ret),
             // Returns when the data has arrived, and follows whatever its stream did before.
             Class::SyncCopy if record.dir.as_deref() == Some("d2h") => {
-                self.wait("Stream", &stream, start_ns, record.ret);
+                self.wait("Stream", &stream, start_ns, end_ns, record.ret);
             }
             class if class.enqueues() => self.enqueue(stream, end_ns),
             _ => {}
@@ -131,32 +172,57 @@ impl Drain {
     }
 
     fn enqueue(&mut self, stream: Stream, end_ns: u64) {
-        if let Some(last_ns) = self.pending.get_mut(&stream) {
-            *last_ns = (*last_ns).max(end_ns);
-        } else if self.pending.len() < MAX_STREAMS {
-            self.pending.insert(stream, end_ns);
-        } else {
-            self.overflow_ns = self.overflow_ns.max(Some(end_ns));
+        if self.queues.len() >= MAX_STREAMS && !self.queues.contains_key(&stream) {
+            self.queues.retain(|_, queue| queue.pending_ns.is_some());
+            if self.queues.len() >= MAX_STREAMS {
+                self.overflow_ns = self.overflow_ns.max(Some(end_ns));
+                return;
+            }
         }
+        let queue = self.queues.entry(stream).or_default();
+        self.pending += usize::from(queue.pending_ns.is_none());
+        queue.pending_ns = queue.pending_ns.max(Some(end_ns));
+        queue.all += 1;
     }
 
-    fn wait(&mut self, op: &str, stream: &Stream, start_ns: u64, ret: Option<i64>) {
+    fn wait(&mut self, op: &str, stream: &Stream, start_ns: u64, end_ns: u64, ret: Option<i64>) {
         if ret.is_some_and(|ret| ret != 0) {
             return;
         }
+        let whole = op.contains("Device") || op.contains("Ctx");
+        self.make_room(whole, op, stream);
         let handle = matches!(stream, Stream::Handle(_)) && op.contains("Stream");
         if self.devices.many && !handle {
             return;
         }
-        if op.contains("Device") || op.contains("Ctx") {
-            self.pending.retain(|_, last_ns| *last_ns > start_ns);
+        let done = |queue: &mut Queue| {
+            let done = queue.pending_ns.is_some_and(|last_ns| last_ns <= start_ns);
+            queue.pending_ns = queue.pending_ns.filter(|_| !done);
+            usize::from(done)
+        };
+        if whole {
+            self.pending -= self.queues.values_mut().map(done).sum::<usize>();
             self.overflow_ns = self.overflow_ns.filter(|last_ns| *last_ns > start_ns);
-            self.waited = true;
         } else if op.contains("Stream") {
-            if self.pending.get(stream).is_some_and(|last_ns| *last_ns <= start_ns) {
-                self.pending.remove(stream);
+            self.pending -= self.queues.get_mut(stream).map_or(0, done);
+        } else {
+            return;
+        }
+        self.waited_ns = self.waited_ns.max(Some(end_ns));
+    }
+
+    /// What was waited for is outstanding no more. Where it isn't sure what that was, the queues count as emptied: a slow
+    /// launch is the host's unless the records speak for the GPU.
+    fn make_room(&mut self, whole: bool, op: &str, stream: &Stream) {
+        if op.contains("Stream") && !whole {
+            if let Some(queue) = self.queues.get_mut(stream) {
+                (queue.all, queue.before_event) = (0, 0);
             }
-            self.waited = true;
+            return;
+        }
+        for queue in self.queues.values_mut() {
+            queue.all = if whole { 0 } else { queue.all - queue.before_event };
+            queue.before_event = queue.all;
         }
     }
 }
@@ -199,6 +265,49 @@ mod tests {
         assert!(!run(&[L7, r#""op":"cudaEventSynchronize""#]));
         assert!(run(&[L, r#""op":"cudaMemcpy","dir":"d2h""#]));
         assert!(!run(&[L, r#""op":"cudaMemcpy","dir":"h2d""#]));
+    }
+
+    fn may_wait(calls: &[(&str, usize)], then: &str) -> bool {
+        let mut drain = Drain::default();
+        let mut at_ns = 0;
+        let mut record = |call: &str, add: bool| {
+            let line = format!("{{\"src\":\"cudart\",{call}}}");
+            let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
+            let class = Class::of(&record.src, &record.op);
+            let may = drain.may_wait(&record, class, at_ns);
+            if add {
+                drain.add(&record, class, at_ns, at_ns + 5);
+            }
+            at_ns += 10;
+            may
+        };
+        for &(call, n) in calls {
+            (0..n).for_each(|_| _ = record(call, true));
+        }
+        record(then, false)
+    }
+
+    #[test]
+    fn a_launch_waits_for_room_only_where_the_queue_may_be_full() {
+        let event = r#""op":"cudaEventSynchronize""#;
+        assert!(may_wait(&[(L7, 512)], L7));
+        assert!(!may_wait(&[(L7, 511)], L7));
+        assert!(!may_wait(&[(L7, 5000)], L9), "another queue");
+        assert!(!may_wait(&[(L7, 5000), (S7, 1), (L7, 300)], L7));
+        assert!(!may_wait(&[(L7, 5000), (D, 1), (L7, 300)], L7));
+        assert!(may_wait(&[(L7, 600), (S0, 1)], L7));
+        assert!(!may_wait(&[(L7, 200), (event, 1), (L7, 200), (event, 1), (L7, 200)], L7));
+        assert!(may_wait(&[(L7, 600), (event, 1)], L7), "the event may be an early one");
+        assert!(!may_wait(&[(L7, 5000)], r#""op":"cudaMalloc""#));
+    }
+
+    #[test]
+    fn a_free_waits_for_what_was_enqueued_and_not_waited_for() {
+        let free = r#""op":"cudaFree""#;
+        assert!(may_wait(&[(L7, 1)], free));
+        assert!(!may_wait(&[(L7, 1), (D, 1)], free));
+        assert!(!may_wait(&[(L7, 1)], r#""op":"cudaFreeAsync","stream":"0x7""#), "ordered in its stream");
+        assert!(may_wait(&[(L7, 1), (D, 1)], D), "a synchronise always may");
     }
 
     #[test]

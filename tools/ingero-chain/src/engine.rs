@@ -33,6 +33,9 @@ const MAX_STATS: usize = 100_000;
 /// Processes with CUDA calls that are kept, ended ones included.
 const MAX_CUDA: usize = 1024;
 
+/// Hosts that the report names.
+const MAX_HOSTS: usize = 8;
+
 /// The state of the analysis.
 #[derive(Debug, Default)]
 pub struct Engine {
@@ -60,6 +63,10 @@ pub struct Engine {
     own_bad_lines: u64,
     /// Of these, those since the last record.
     bad_here: u64,
+    /// An input broke off since the last record.
+    broken_here: bool,
+    /// Who was traced, by the names that `start` records give.
+    pub(crate) hosts: Vec<String>,
     pub(crate) lost: u64,
     pub(crate) late: u64,
     /// Processes with CUDA calls that had ended and of which nothing is kept.
@@ -74,15 +81,27 @@ impl Engine {
         self.bad_here += 1;
     }
 
-    /// What the bad lines since the last record may have been lies between it and one that ends at `end_ns`.
+    /// An input could not be read on. What it still had, of either tracer, lies before what comes next.
+    pub fn broke_off(&mut self) {
+        self.broken_here = true;
+    }
+
+    /// Whether nothing has been read, not even a bad line.
+    pub fn is_empty(&self) -> bool {
+        self.records == 0 && self.bad_lines == 0
+    }
+
+    /// What the bad lines since the last record may have been, or what could not be read, lies between it and one that
+    /// ends at `end_ns`.
     fn place_bad_lines(&mut self, end_ns: u64) {
         let count = std::mem::take(&mut self.bad_here);
-        if count > 0 {
+        let broken = std::mem::take(&mut self.broken_here);
+        if count > 0 || broken {
             let loss = Loss {
                 start_ns: self.now_ns.min(end_ns),
                 end_ns: self.now_ns.max(end_ns),
                 pid: None,
-                count: Some(count),
+                count: Some(count).filter(|_| !broken),
                 sampled: false,
             };
             self.sched_losses.add(loss);
@@ -243,6 +262,10 @@ impl Engine {
                     self.wall = self.wall_offset_ns.map(WallClock::with_offset);
                 }
                 self.tracers.start(record);
+                let host = record.host.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+                if let Some(host) = host.filter(|host| !self.hosts.contains(host) && self.hosts.len() < MAX_HOSTS) {
+                    self.hosts.push(host);
+                }
             }
             "watch" => {
                 let Some(pid) = record.pid else { return };

@@ -166,6 +166,15 @@ impl Samples {
         self.all.range(first..).take_while(move |s| s.start_ns < to_ns)
     }
 
+    /// Mean use of the GPUs over [`from_ns`, `to_ns`], percent; `None` where it was not sampled.
+    pub fn gpu_pct(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+        let (mut sum, mut n) = (0.0, 0.0);
+        for pct in self.over(from_ns, to_ns).filter_map(|sample| sample.gpu_pct) {
+            (sum, n) = (sum + pct, n + 1.0);
+        }
+        (n > 0.0).then(|| sum / n)
+    }
+
     /// What the quota counters of process `pid` did in [`from_ns`, `to_ns`].
     pub fn quota(&self, pid: u32, from_ns: u64, to_ns: u64) -> Quota {
         let (mut known_to_ns, mut grew_ns, mut free) = (from_ns, 0, false);

@@ -390,9 +390,9 @@ impl Settlement {
         self.kept_gaps(bounds.limit_ns).filter(move |gap| gap.start_ns < bounds.until_ns && !bounds.is_start_up(gap))
     }
 
-    /// What the start-up held of them, in nanoseconds.
-    pub fn start_up_ns(&self, bounds: Bounds) -> u64 {
-        self.kept_gaps(bounds.limit_ns).filter(|gap| bounds.is_start_up(gap)).map(|gap| gap.len_ns).sum()
+    /// Those that are part of the start-up.
+    pub fn start_up(&self, bounds: Bounds) -> impl Iterator<Item = &Settled> {
+        self.kept_gaps(bounds.limit_ns).filter(move |gap| bounds.is_start_up(gap))
     }
 
     /// The longest stretch that begins in [`from_ns`, `until_ns`), in nanoseconds; of those that were folded, of all.

@@ -91,11 +91,6 @@ impl Class {
     pub fn is_work(self) -> bool {
         self.enqueues() || matches!(self, Class::Sync | Class::Query)
     }
-
-    /// Whether time spent asleep or spinning in such a call is the GPU at work rather than a fault of the host.
-    pub fn waits_for_gpu(self) -> bool {
-        matches!(self, Class::Sync | Class::SyncCopy | Class::Free)
-    }
 }
 
 #[cfg(test)]

@@ -75,7 +75,8 @@ Examples:
 Only the report's own records are written (chain records, `process` with --per-process, `summary` last);
 the records read are not passed on.
 
-Exit status: 0 done, 1 something found at or above --fail-on, 2 an error or lines that were no records.";
+Exit status: 0 done, 1 something found at or above --fail-on, 2 an error: also lines that were no records, an input that
+breaks off (what was read of it is reported), an input without any record, and with --fail-on one without any CUDA call.";
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use ingero_common::text::{Nanos, Printable};
 
 use crate::cause::{Cause, CauseLine};
-use crate::chain::{Chain, Kind, Report};
-use crate::words::{self, call, pct};
+use crate::chain::{Aside, Chain, Kind, Report};
+use crate::words::{self, call, count, pct};
 
 const WIDTH: f64 = 1000.0;
 
@@ -23,23 +23,25 @@ svg{width:100%;display:block}.bar{height:14px;margin:.4em 0}.lane{height:18px;ma
 .key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}\
 @media(prefers-color-scheme:dark){body{color:#e4e6eb;background:#18191a}.high{color:#ff8a80}.medium{color:#ffc46b}.low,.name,.axis{color:#a9b4c4}}";
 
-/// Writes the page. The report should carry its chains' occurrences.
-pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
+/// Writes the page on what was read from `inputs`. The report should carry its chains' occurrences.
+pub fn write(out: &mut impl Write, report: &Report, inputs: &[String]) -> io::Result<()> {
     let mut page = String::new();
     // Writing to a string does not fail.
-    if render(&mut page, report).is_err() {
+    if render(&mut page, report, inputs).is_err() {
         return Err(io::Error::other("drawing the report"));
     }
     out.write_all(page.as_bytes())
 }
 
-fn render(page: &mut String, report: &Report) -> fmt::Result {
+fn render(page: &mut String, report: &Report, inputs: &[String]) -> fmt::Result {
     let summary = &report.summary;
+    let origin = origin(report, inputs);
     let counts = summary.chains;
     write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>ingero-chain report</title><style>{STYLE}</style>\n<h1>What the GPU waited for</h1>\n"
+         <title>ingero-chain: {0}</title><style>{STYLE}</style>\n<h1>What the GPU waited for</h1>\n<p>{0}</p>\n",
+        esc(&origin)
     )?;
     let found = match counts.high + counts.medium + counts.low {
         0 => "nothing found".to_owned(),
@@ -47,20 +49,16 @@ fn render(page: &mut String, report: &Report) -> fmt::Result {
     };
     write!(
         page,
-        "<p><b>{found}</b> in {}: {} records, {} calls.",
+        "<p><b>{found}</b> in {}: {}, {}.",
         esc(&Nanos(summary.dur_ns).to_string()),
-        summary.records,
-        summary.calls
+        count(summary.records, "record"),
+        count(summary.calls, "call")
     )?;
-    if summary.lost + summary.late + summary.bad_lines > 0 {
-        write!(
-            page,
-            " Not complete: {} records lost, {} late, {} bad lines.",
-            summary.lost, summary.late, summary.bad_lines
-        )?;
+    if let Some(what) = words::incomplete(summary) {
+        write!(page, " Not complete: {}.", esc(&what))?;
     }
     page.push_str("</p>\n");
-    if !report.chains.is_empty() {
+    if !report.chains.is_empty() || !report.asides.is_empty() {
         timeline(page, report)?;
     }
     for one in &report.chains {
@@ -87,6 +85,18 @@ fn render(page: &mut String, report: &Report) -> fmt::Result {
     }
     page.push_str("</ul>\n<p>Times are those of the call on the host; for an asynchronous call, the time to enqueue it.</p></html>\n");
     Ok(())
+}
+
+/// Which recording this is: when it begins, where it was made, what it was read from.
+fn origin(report: &Report, inputs: &[String]) -> String {
+    let begun = report.summary.ts.as_ref().map(|ts| {
+        // To the second is enough for people: `2026-11-29 12:02:03 UTC`.
+        let (day, time) = ts.as_str().split_once('T').unwrap_or((ts.as_str(), ""));
+        format!("{day} {} UTC", time.split('.').next().unwrap_or(time))
+    });
+    let hosts = Some(report.summary.hosts.join(", ")).filter(|hosts| !hosts.is_empty());
+    let files: Vec<&str> = inputs.iter().map(|name| name.rsplit('/').next().unwrap_or(name)).collect();
+    [begun, hosts, Some(files.join(", "))].into_iter().flatten().collect::<Vec<_>>().join(" \u{b7} ")
 }
 
 /// One lane for each chain, each occurrence where it was, in the colour of its main cause. The drawing has no text in
@@ -127,6 +137,7 @@ fn timeline(page: &mut String, report: &Report) -> fmt::Result {
         }
         page.push_str("</svg>\n");
     }
+    asides(page, report, x)?;
     page.push_str("<div class=\"axis\">");
     for ns in [0, dur_ns / 2, dur_ns] {
         write!(page, "<span>{}</span>", esc(&Nanos(ns).to_string()))?;
@@ -141,6 +152,34 @@ fn timeline(page: &mut String, report: &Report) -> fmt::Result {
         write!(page, "<span><i style=\"background:{}\"></i>unexplained</span>", colour(None))?;
     }
     page.push_str("</p>\n");
+    Ok(())
+}
+
+/// One lane for each process that was seen to start up or to wind down.
+fn asides(page: &mut String, report: &Report, x: impl Fn(u64) -> f64) -> fmt::Result {
+    let mut pids: Vec<u32> = report.asides.iter().map(|aside| aside.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    for pid in pids {
+        let own: Vec<&Aside> = report.asides.iter().filter(|aside| aside.pid == pid).collect();
+        let name = esc(&format!("{} ({pid}) starting up and winding down: counted nowhere", own[0].comm));
+        write!(
+            page,
+            "<div class=\"name\">{name}</div><svg class=\"lane\" viewBox=\"0 0 {WIDTH} 18\" preserveAspectRatio=\"none\" \
+             role=\"img\" aria-label=\"{name}\"><rect width=\"{WIDTH}\" height=\"18\" fill=\"#8883\"/>"
+        )?;
+        for aside in own {
+            let (left, right) = (x(aside.mono_ns), x(aside.mono_ns + aside.dur_ns).min(WIDTH));
+            write!(
+                page,
+                "<rect x=\"{left:.2}\" y=\"6\" width=\"{:.2}\" height=\"6\" fill=\"#607d8b\"><title>{}: {}</title></rect>",
+                (right - left).max(0.6),
+                esc(&Nanos(aside.dur_ns).to_string()),
+                aside.what
+            )?;
+        }
+        page.push_str("</svg>\n");
+    }
     Ok(())
 }
 

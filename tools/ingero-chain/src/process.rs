@@ -1,10 +1,10 @@
 //! One process that makes CUDA calls: its groups of calls, its gaps, its cold start, its open calls.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use ingero_common::record::Record;
 
-use crate::calls::{self, GroupKey, Groups};
+use crate::calls::{self, Call, GroupKey, Groups, SLOW_NS};
 use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::{Losses, Samples};
@@ -60,7 +60,7 @@ pub struct CudaProcess {
     /// Warming up.
     pub startup: Startup,
     /// Ending.
-    pub wind_down: WindDown,
+    pub ending: WindDown,
     /// The union of its calls.
     pub union: Union,
     /// What it has not waited for.
@@ -68,7 +68,7 @@ pub struct CudaProcess {
     /// How often it called what.
     pub rates: Rates,
     /// Settled stretches by the call that ends them (without size).
-    pub settlements: HashMap<GroupKey, Settlement>,
+    pub settlements: BTreeMap<GroupKey, Settlement>,
     /// Stretches that may have held lost calls: not judged, in nanoseconds.
     pub not_judged_ns: u64,
     /// Stretches between calls in which the GPU is known to have had work, in nanoseconds.
@@ -109,11 +109,11 @@ impl CudaProcess {
             start_seen: false,
             groups: Groups::default(),
             startup: Startup::default(),
-            wind_down: WindDown::default(),
+            ending: WindDown::default(),
             union: Union::default(),
             drain: Drain::default(),
             rates: Rates::default(),
-            settlements: HashMap::default(),
+            settlements: BTreeMap::new(),
             not_judged_ns: 0,
             gpu_busy_ns: 0,
             returned_ns: first_call_ns,
@@ -151,6 +151,7 @@ impl CudaProcess {
         // Such a call that shows work tells that something was enqueued of which there is no record.
         let contradicted = shows_work && !first && (class == Class::Query || dur_ns >= MIN_GAP_NS);
         let drained = self.drain.is_drained() && !contradicted;
+        let may_wait = dur_ns > SLOW_NS && self.drain.may_wait(record, class, start_ns);
         let before = Before { drained, seq: self.calls, gpu_busy: shows_work && may_have_work };
         self.union.add(start_ns, end_ns, thread, ending, before);
         self.take_back(start_ns, end_ns, thread, ending, before.gpu_busy);
@@ -176,12 +177,12 @@ impl CudaProcess {
             self.progress_ns = self.progress_ns.max(end_ns);
         }
         self.drain.add(record, class, start_ns, end_ns);
-        self.wind_down.add(class, end_ns);
+        self.ending.add(class, end_ns);
         self.rates.add(ending, start_ns, end_ns);
         let key = self.groups.open(key, class, self.pid);
         let waiting = || calls::mostly_waiting(record, dur_ns);
         if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
-            self.groups.add(key, record, start_ns, dur_ns, names, samples);
+            self.groups.add(key, record, Call { start_ns, dur_ns, may_wait }, names, samples);
         }
     }
 
@@ -270,20 +271,21 @@ impl CudaProcess {
         Bounds { limit_ns, rhythm_ns, start_up_from_len_ns: later_ns.saturating_mul(START_UP_FACTOR), until_ns }
     }
 
-    /// Gaps of its start-up: before its rhythm, and nothing like them after it. In nanoseconds.
-    pub fn start_up_ns(&self) -> u64 {
-        let bounds = self.gap_bounds();
-        self.settlements.values().map(|s| s.start_up_ns(bounds)).sum()
+    /// Gaps of its start-up: before its rhythm, and nothing like them after it. Each with its start and length.
+    pub fn start_up(&self, bounds: Bounds) -> impl Iterator<Item = (u64, u64)> {
+        self.settlements.values().flat_map(move |s| s.start_up(bounds)).map(|gap| (gap.start_ns, gap.len_ns))
     }
 
-    /// How long it wound down, as far as its calls tell: from the end of its work to the end of its last call.
-    pub fn wound_down_ns(&self) -> u64 {
-        self.wind_down_ns().map_or(0, |from_ns| self.returned_ns.saturating_sub(from_ns))
+    /// How it wound down, start and length: from the end of its work to its own end, where that was seen, or to the end
+    /// of its last call.
+    pub fn wind_down(&self, died_ns: Option<u64>) -> Option<(u64, u64)> {
+        let until_ns = died_ns.unwrap_or(0).max(self.returned_ns);
+        self.wind_down_ns().map(|from_ns| (from_ns, until_ns.saturating_sub(from_ns))).filter(|&(_, ns)| ns > 0)
     }
 
     /// From when on it only wound down: gaps after that are no lost time.
     pub fn wind_down_ns(&self) -> Option<u64> {
-        self.wind_down.gaps_until_ns(self.over)
+        self.ending.gaps_until_ns(self.over)
     }
 
     /// The oldest instant that a gap may still begin at: before it, nothing more is asked.

@@ -6,12 +6,12 @@ use ingero_common::record::src;
 use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
 use crate::cause::{Bill, Cause, WhoNs, share};
 use crate::chain::{
-    CallLine, Chain, Cold, Counts, Evidence, GapTotal, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio, Report,
-    Severity, Summary,
+    Aside, CallLine, Chain, Cold, Counts, Evidence, GapTotal, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio,
+    Report, Severity, Summary,
 };
 use crate::engine::Engine;
 use crate::family::Family;
-use crate::gaps::{GAP_FACTOR, GapSum, MIN_GAP_NS};
+use crate::gaps::{Bounds, GAP_FACTOR, GapSum, MIN_GAP_NS, Settlement};
 use crate::names::Name;
 use crate::oom::Kill;
 use crate::period;
@@ -25,6 +25,11 @@ use crate::world::{LifeId, ProcessLife, Program};
 
 /// Workers of one chain whose requests to block devices are told of.
 const MAX_REQUESTERS: usize = 2;
+/// Below this use, as its driver counts it, a GPU leaves no launch waiting.
+const GPU_BUSY_FROM_PCT: f64 = 50.0;
+/// Names of what no chain counts.
+const START_UP: &str = "start-up";
+const WIND_DOWN: &str = "wind-down";
 /// Occurrences listed for one chain.
 const MAX_OCCURRENCES: usize = 1000;
 
@@ -32,11 +37,15 @@ impl Engine {
     /// What has been found so far. `details` adds each chain's occurrences.
     pub fn report(&mut self, details: bool) -> Report {
         let mut chains: Vec<Chain> = Vec::new();
+        let (mut totals, mut asides) = (Vec::new(), Vec::new());
         let end_ns = self.end_ns();
         for process in self.cuda.values() {
             let end_ns = self.end_of_ns(process);
             let observed_ns = self.observed_ns(process, end_ns);
-            chains.extend(self.gap_chains(process, observed_ns, details));
+            let gaps = Gaps::of(process);
+            chains.extend(self.gap_chains(process, &gaps, observed_ns, details));
+            totals.extend(self.gap_total(process, &gaps, observed_ns));
+            asides.extend(self.asides(process, gaps.bounds));
             chains.extend(self.slow_chains(process, observed_ns, details));
             chains.extend(self.stall_chain(process, observed_ns, end_ns));
             chains.extend(self.drop_chain(process, observed_ns, end_ns));
@@ -60,8 +69,10 @@ impl Engine {
             }
         }
         let processes = self.process_reports(end_ns);
-        let summary = self.summary(&chains, end_ns);
-        Report { chains, processes, summary }
+        let aside_ns = |what| asides.iter().filter(|aside| aside.what == what).map(|aside| aside.dur_ns).sum();
+        let (start_up_ns, wind_down_ns) = (aside_ns(START_UP), aside_ns(WIND_DOWN));
+        let summary = Summary { gaps: totals, start_up_ns, wind_down_ns, ..self.summary(&chains, end_ns) };
+        Report { chains, processes, asides, summary }
     }
 
     /// What those asked of block devices who kept a chain's process waiting for one.
@@ -101,16 +112,14 @@ impl Engine {
         life.is_some_and(|life| life.cuda_watch.between_ns(from_ns, to_ns) > 0)
     }
 
-    fn gap_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
-        let bounds = process.gap_bounds();
+    fn gap_chains(&self, process: &CudaProcess, gaps: &Gaps<'_>, observed_ns: u64, details: bool) -> Vec<Chain> {
         let mut chains = Vec::new();
-        for (&call, settlement) in &process.settlements {
-            let gaps = settlement.gaps(bounds);
-            let lost_share = share(gaps.lost_ns, observed_ns);
+        for (call, settlement, sum) in &gaps.sums {
+            let lost_share = share(sum.lost_ns, observed_ns);
             let Some(severity) = Severity::of(lost_share) else { continue };
-            let mut chain = self.gap_chain(process, call, &gaps, severity, lost_share);
+            let mut chain = self.gap_chain(process, *call, sum, severity, lost_share);
             if details {
-                let kept = settlement.counted(bounds);
+                let kept = settlement.counted(gaps.bounds);
                 chain.occurrences = self.occurrences(kept.map(|g| (g.start_ns, g.len_ns, g.seq, g.bill.clone())));
             }
             chains.push(chain);
@@ -118,15 +127,23 @@ impl Engine {
         chains
     }
 
+    /// What no chain counts of a process: starting up and winding down.
+    fn asides(&self, process: &CudaProcess, bounds: Bounds) -> Vec<Aside> {
+        let starts = process.start_up(bounds).map(|part| (START_UP, part));
+        let end = process.wind_down(died_ns(&self.world, process)).map(|part| (WIND_DOWN, part));
+        let comm = self.names.text(process.name);
+        let aside =
+            |(what, (mono_ns, dur_ns))| Aside { pid: process.pid, comm: comm.to_owned(), what, mono_ns, dur_ns };
+        starts.chain(end).map(aside).collect()
+    }
+
     /// All gaps of a process, where they are before more than one kind of call and worth a word together.
-    fn gap_total(&self, process: &CudaProcess, observed_ns: u64) -> Option<GapTotal> {
-        let bounds = process.gap_bounds();
+    fn gap_total(&self, process: &CudaProcess, gaps: &Gaps<'_>, observed_ns: u64) -> Option<GapTotal> {
         let (mut n, mut kinds, mut bill) = (0, 0, Bill::default());
-        for settlement in process.settlements.values() {
-            let gaps = settlement.gaps(bounds);
-            n += gaps.n;
-            kinds += u64::from(gaps.n > 0);
-            bill.add_all(&gaps.bill);
+        for (.., sum) in &gaps.sums {
+            n += sum.n;
+            kinds += u64::from(sum.n > 0);
+            bill.add_all(&sum.bill);
         }
         let lost_share = share(bill.total_ns(), observed_ns);
         let severity = Severity::of(lost_share).filter(|_| kinds > 1)?;
@@ -184,9 +201,13 @@ impl Engine {
             let Some(slow) = group.slow(&self.samples) else { continue };
             let lost_share = share(slow.lost_ns, observed_ns);
             let Some(severity) = Severity::of(lost_share) else { continue };
-            // The GPU at work is worth a remark, never an alarm.
-            let severity = if slow.host_fault_ns * 2 < slow.lost_ns { Severity::Low } else { severity };
             let (first_ns, last_ns) = (slow.first_ns, slow.last_end_ns);
+            // Nobody waits for room in the queue of a GPU that has little to do.
+            let gpu_idles = group.class().enqueues()
+                && self.samples.gpu_pct(first_ns, last_ns).is_some_and(|pct| pct < GPU_BUSY_FROM_PCT);
+            let gpu_wait_ns = if gpu_idles { 0 } else { slow.gpu_wait_ns };
+            // The GPU at work is worth a remark, never an alarm.
+            let severity = if gpu_wait_ns > slow.lost_ns / 2 { Severity::Low } else { severity };
             let lost = self.lost_between(process.pid, first_ns, last_ns);
             let chain = Chain {
                 mono_ns: first_ns,
@@ -195,6 +216,7 @@ impl Engine {
                 period: period::of(&slow.occurrences),
                 lost_ns: slow.lost_ns,
                 lost_share,
+                gpu_wait_ns: Some(gpu_wait_ns).filter(|&ns| ns > 0),
                 bytes: call.bytes().map(|(from, to)| [from, to]),
                 p50_ns: group.durations.median_ns(),
                 p99_ns: p99_ns(group),
@@ -345,6 +367,7 @@ impl Engine {
             lost_share: 0.0,
             proven: None,
             proven_ns: None,
+            gpu_wait_ns: None,
             call: String::new(),
             call_src: String::new(),
             dir: None,
@@ -439,6 +462,7 @@ impl Engine {
                 p99_ns: p99_ns(group),
                 max_ns: Some(group.durations.max_ns()),
                 bytes: group.bytes,
+                size_bytes: key.bytes().map(|(from, to)| [from, to]),
             }
         };
         let entry = |(&key, &n): (&GroupKey, &u64)| CallLine {
@@ -451,6 +475,7 @@ impl Engine {
             p99_ns: None,
             max_ns: None,
             bytes: 0,
+            size_bytes: None,
         };
         let mut entries: Vec<CallLine> = process.entries.iter().map(entry).collect();
         entries.sort_by(|a, b| (&a.src, &a.op, &a.dir).cmp(&(&b.src, &b.op, &b.dir)));
@@ -458,11 +483,10 @@ impl Engine {
         groups.map(line).chain(entries).collect()
     }
 
+    /// The last line, but for what is known of the gaps of each process.
     fn summary(&mut self, chains: &[Chain], end_ns: u64) -> Summary {
         let start_ns = self.start_ns.or(self.first_task_ns).unwrap_or(end_ns);
         let end_ns = end_ns.max(self.now_ns);
-        let gaps =
-            self.cuda.values().filter_map(|p| self.gap_total(p, self.observed_ns(p, self.end_of_ns(p)))).collect();
         let mut cold = Cold::default();
         for process in self.cuda.values() {
             cold.calls += process.startup.cold.0;
@@ -474,6 +498,7 @@ impl Engine {
             mono_ns: start_ns,
             ts: self.ts(start_ns),
             dur_ns: end_ns.saturating_sub(start_ns),
+            hosts: self.hosts.clone(),
             records: self.records,
             calls: self.cuda.values().map(|p| p.calls).sum(),
             processes: self.cuda.len() as u64,
@@ -485,10 +510,10 @@ impl Engine {
             gpu_busy_ns: self.cuda.values().map(|p| p.gpu_busy_ns).sum(),
             entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
             cold,
-            start_up_ns: self.cuda.values().map(CudaProcess::start_up_ns).sum(),
-            wind_down_ns: self.cuda.values().map(CudaProcess::wound_down_ns).sum(),
+            start_up_ns: 0,
+            wind_down_ns: 0,
             chains: Counts::of(chains),
-            gaps,
+            gaps: Vec::new(),
             checked: checked(),
             so_far: false,
         }
@@ -496,6 +521,20 @@ impl Engine {
 
     fn ts(&mut self, mono_ns: u64) -> Option<Ts> {
         self.wall.as_mut().map(|wall| wall.ts(mono_ns))
+    }
+}
+
+/// The gaps of one process, those before each kind of call summed up.
+struct Gaps<'a> {
+    bounds: Bounds,
+    sums: Vec<(GroupKey, &'a Settlement, GapSum)>,
+}
+
+impl<'a> Gaps<'a> {
+    fn of(process: &'a CudaProcess) -> Self {
+        let bounds = process.gap_bounds();
+        let sums = process.settlements.iter().map(|(&call, settlement)| (call, settlement, settlement.gaps(bounds)));
+        Self { bounds, sums: sums.collect() }
     }
 }
 

@@ -21,7 +21,11 @@ use crate::{page, table};
 pub const TOOL: &str = "ingero-chain";
 
 /// Reads one input to its end into `engine`; says on stderr which line was the first bad one. `after` is called
-/// after each record.
+/// after each record. False where it broke off (a file that was cut while it was compressed, a disk that fails): what
+/// came before is in `engine`, and stderr has the reason.
+///
+/// # Errors
+/// What `after` says; with `strict` also the first line that is no record, and an input that breaks off.
 pub fn read(
     engine: &mut Engine,
     name: &str,
@@ -29,10 +33,24 @@ pub fn read(
     strict: bool,
     log: &Log,
     mut after: impl FnMut(&mut Engine) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<bool> {
     let mut lines = LineReader::new(input);
-    let mut bad = 0_u64;
-    while let Some(line) = lines.next_line().with_context(|| format!("reading {name}"))? {
+    let (mut bad, mut whole) = (0_u64, true);
+    loop {
+        let line = match lines.next_line() {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => {
+                let number = lines.line_number() + 1;
+                if strict {
+                    return Err(error).with_context(|| format!("reading {name}, line {number}"));
+                }
+                log.warn(format!("reading {name}, line {number}: {error}; what follows is missing in the report"));
+                engine.broke_off();
+                whole = false;
+                break;
+            }
+        };
         let problem = match parse(line.bytes) {
             _ if line.too_long => "longer than 16 MiB".to_owned(),
             Parsed::Record(record) => {
@@ -58,10 +76,10 @@ pub fn read(
     if bad > 1 {
         log.warn(format!("{name}: {bad} lines were no records"));
     }
-    Ok(())
+    Ok(whole)
 }
 
-/// Analyses one recording; `details` adds each chain's occurrences.
+/// Analyses one recording, as far as it can be read; `details` adds each chain's occurrences.
 pub fn analyse(name: &str, input: impl Read, details: bool, log: &Log) -> anyhow::Result<Report> {
     let mut engine = Engine::default();
     read(&mut engine, name, input, false, log, |_| Ok(()))?;
@@ -79,11 +97,12 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
     } else {
         options.inputs.iter().map(Input::new).collect()
     };
-    let mut sink = Sink::open(options)?;
+    let mut sink = Sink::open(options, &inputs)?;
     let mut engine = Engine::default();
     let mut schedule = options.every.map(Schedule::new);
+    let mut whole = true;
     for input in &inputs {
-        read(&mut engine, &input.name(), input.open()?, options.strict, log, |engine| {
+        whole &= read(&mut engine, &input.name(), input.open()?, options.strict, log, |engine| {
             if schedule.as_mut().is_some_and(|schedule| schedule.is_due(engine.now_ns())) {
                 let mut report = engine.report_so_far();
                 options.select(&mut report);
@@ -93,12 +112,20 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
         })?;
     }
     engine.end();
-    let bad_lines = engine.own_bad_lines();
+    let sound = whole && engine.own_bad_lines() == 0;
+    if engine.is_empty() {
+        // A healthy process and a tracer that never ran must not look alike.
+        bail!(
+            "no record in {}: see what the programs before it in the pipeline say, or name a recording",
+            sink.inputs.join(", ")
+        );
+    }
     let mut report = engine.report(sink.wants_details(options));
     options.check(&report)?;
     options.select(&mut report);
     if options.list {
-        return text::list(&mut sink.output, &report).map(|()| Exit::Ok).map_err(Into::into);
+        text::list(&mut sink.output, &report)?;
+        return Ok(if sound { Exit::Ok } else { Exit::Error });
     }
     if let Some(id) = &options.explain {
         let known: Vec<String> = report.chains.iter().map(|c| c.id.clone()).collect();
@@ -110,9 +137,13 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
         }
     }
     sink.write(&report)?;
+    let found = options.fail_on.is_some_and(|severity| report.has(severity.into()));
+    if options.fail_on.is_some() && report.summary.calls == 0 && !found {
+        bail!("no CUDA call in the input, so nothing was judged: was the process running, and watched by ingero-cuda?");
+    }
     Ok(match options.fail_on {
-        _ if bad_lines > 0 => Exit::Error,
-        Some(severity) if report.has(severity.into()) => Exit::Found,
+        _ if !sound => Exit::Error,
+        _ if found => Exit::Found,
         _ => Exit::Ok,
     })
 }
@@ -150,17 +181,19 @@ struct Sink {
     format: Format,
     per_process: bool,
     style: Style,
+    inputs: Vec<String>,
 }
 
 impl Sink {
-    fn open(options: &Options) -> anyhow::Result<Self> {
+    fn open(options: &Options, inputs: &[Input]) -> anyhow::Result<Self> {
         let output = Output::beside(options.output.as_deref(), &options.inputs)?;
         let format = options.format.unwrap_or(if output.is_terminal() { Format::Text } else { Format::Ndjson });
         let colour = output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         if options.every.is_some() && matches!(format, Format::Csv | Format::Html) {
             bail!("--every goes with text and NDJSON; a table or a page is one whole");
         }
-        Ok(Self { output, format, per_process: options.per_process, style: Style { colour } })
+        let inputs = inputs.iter().map(Input::name).collect();
+        Ok(Self { output, format, per_process: options.per_process, style: Style { colour }, inputs })
     }
 
     fn wants_details(&self, options: &Options) -> bool {
@@ -181,7 +214,7 @@ impl Sink {
             Format::Text => text::write(out, report, self.per_process, self.style)?,
             Format::Ndjson => write_ndjson(out, report, self.per_process)?,
             Format::Csv => table::write(out, report)?,
-            Format::Html => page::write(out, report)?,
+            Format::Html => page::write(out, report, &self.inputs)?,
         }
         out.flush()
     }

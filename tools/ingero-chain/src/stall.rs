@@ -66,7 +66,7 @@ pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, unt
         return None;
     }
     // It has given its context or code back: it has nothing more to do.
-    if process.open.is_empty() && process.wind_down.from_ns(false).is_some() {
+    if process.open.is_empty() && process.ending.from_ns(false).is_some() {
         return None;
     }
     // One that was told of as open before, but not when its tracer stopped, has ended with its process or its thread.

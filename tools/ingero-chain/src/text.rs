@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use ingero_common::text::{Bytes, Nanos, Printable};
 
 use crate::cause::Cause;
-use crate::chain::{Chain, Kind, Occurrence, ProcessReport, Report, Severity, Summary};
-use crate::words::{self, pct};
+use crate::chain::{CallLine, Chain, Kind, Occurrence, ProcessReport, Report, Severity, Summary};
+use crate::words::{self, count, pct};
 
 /// Colours of a terminal; all empty where none are wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,7 +91,7 @@ fn occurrence(out: &mut impl Write, one: &Occurrence) -> io::Result<()> {
         parts.push(format!("unexplained {}", Nanos(one.unexplained_ns)));
     }
     let parts = parts.join(", ");
-    writeln!(out, "       {at} {:>8} after {} calls: {parts}", Nanos(one.dur_ns).to_string(), one.after_calls)
+    writeln!(out, "       {at} {:>8} after {}: {parts}", Nanos(one.dur_ns).to_string(), count(one.after_calls, "call"))
 }
 
 /// The one line of numbers.
@@ -123,10 +123,10 @@ fn numbers(chain: &Chain) -> String {
         });
     }
     if let Some(period) = chain.period {
-        parts.push(format!("every {} ({} calls)", Nanos(period.ns), period.every));
+        parts.push(format!("every {} ({})", Nanos(period.ns), count(period.every, "call")));
     }
     if chain.evidence.lost > 0 {
-        parts.push(format!("{} records lost there", chain.evidence.lost));
+        parts.push(format!("{} lost there", count(chain.evidence.lost, "record")));
     }
     parts.join(" | ")
 }
@@ -144,20 +144,7 @@ fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
     if let Some(share) = process.between_calls_share {
         writeln!(out, "       between calls {} of the time", pct(share))?;
     }
-    for call in &process.calls {
-        let name = match &call.dir {
-            Some(dir) => format!("{} {dir}", call.op),
-            None => call.op.clone(),
-        };
-        let p99 = call.p99_ns.map(|ns| format!(", p99 {}", Nanos(ns))).unwrap_or_default();
-        write!(out, "       {:<32} {:>9} x", safe(&name), call.n)?;
-        match (call.avg_ns, call.p50_ns, call.max_ns) {
-            (Some(avg), Some(p50), Some(max)) => {
-                writeln!(out, "  avg {}, p50 {}{p99}, max {}", Nanos(avg), Nanos(p50), Nanos(max))?;
-            }
-            _ => writeln!(out, "  (entries only)")?,
-        }
-    }
+    calls(out, &process.calls)?;
     let s = &process.switches;
     if s.voluntary + s.preempted > 0 {
         let (avg, max, runq) = (Nanos(s.avg_off_ns), Nanos(s.max_off_ns), Nanos(s.runq_ns));
@@ -171,6 +158,28 @@ fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
         writeln!(out, "       {} pages allocated", process.pages)?;
     }
     writeln!(out)
+}
+
+/// A table of calls; what one of them is the size class tells apart where there is one.
+fn calls(out: &mut impl Write, calls: &[CallLine]) -> io::Result<()> {
+    let name = |call: &CallLine| {
+        let dir = call.dir.as_ref().map(|dir| format!(" {dir}")).unwrap_or_default();
+        let size = call.size_bytes.map(|bytes| format!(", {}", words::size(bytes))).unwrap_or_default();
+        safe(&format!("{}{dir}{size}", call.op)).to_string()
+    };
+    let names: Vec<String> = calls.iter().map(name).collect();
+    let Some(width) = names.iter().map(|name| name.chars().count()).max() else { return Ok(()) };
+    let [n, avg, p50, p99, max] = ["calls", "avg", "p50", "p99", "max"];
+    writeln!(out, "       {:width$}  {n:>9}  {avg:>8}  {p50:>8}  {p99:>8}  {max:>8}", "")?;
+    for (name, call) in names.iter().zip(calls) {
+        let [avg, p50, p99, max] = [call.avg_ns, call.p50_ns, call.p99_ns, call.max_ns]
+            .map(|ns| ns.map_or_else(|| "-".to_owned(), |ns| Nanos(ns).to_string()));
+        writeln!(out, "       {name:width$}  {:>9}  {avg:>8}  {p50:>8}  {p99:>8}  {max:>8}", call.n)?;
+    }
+    if calls.iter().any(|call| call.avg_ns.is_none()) {
+        writeln!(out, "       (without a duration: traced by their entries alone)")?;
+    }
+    Ok(())
 }
 
 /// One line for each chain: its severity, what it cost, its main cause, its id.
@@ -195,26 +204,19 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
     let found = if summary.so_far { format!("so far {found}") } else { found };
     writeln!(
         out,
-        "{} in {}: {} records, {} calls of {} process{}",
+        "{} in {}: {}, {} of {} process{}",
         style.paint(&found, "1"),
         Nanos(summary.dur_ns),
-        summary.records,
-        summary.calls,
+        count(summary.records, "record"),
+        count(summary.calls, "call"),
         summary.processes,
         if summary.processes == 1 { "" } else { "es" }
     )?;
     for line in words::counted_nowhere(summary) {
         writeln!(out, "{line}")?;
     }
-    if summary.lost + summary.late + summary.bad_lines > 0 {
-        writeln!(
-            out,
-            "not complete: {} records lost, {} late, {} bad lines; {} not judged",
-            summary.lost,
-            summary.late,
-            summary.bad_lines,
-            Nanos(summary.not_judged_ns)
-        )?;
+    if let Some(what) = words::incomplete(summary) {
+        writeln!(out, "not complete: {what}")?;
     }
     if counts.high + counts.medium + counts.low == 0 {
         writeln!(out, "looked for:")?;

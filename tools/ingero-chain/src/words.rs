@@ -65,10 +65,7 @@ impl Machine {
             }
         }
         machine.cpu_pct /= machine.samples.max(1) as f64;
-        let gpu: Vec<f64> = samples.over(from_ns, to_ns).filter_map(|sample| sample.gpu_pct).collect();
-        if !gpu.is_empty() {
-            machine.gpu_pct = Some(gpu.iter().sum::<f64>() / gpu.len() as f64);
-        }
+        machine.gpu_pct = samples.gpu_pct(from_ns, to_ns);
         let killed = kills.between(chain.mono_ns, chain.mono_ns + chain.dur_ns);
         let who = |kill: &Kill| match (names.text(kill.victim.name), names.text(kill.by.name)) {
             (victim, by) if chain.op == Kind::Oom && kill.by.pid != 0 => {
@@ -108,7 +105,14 @@ fn summary(chain: &Chain) -> String {
             format!("{bound} {lost} ({percent} of the time), {times}, for {} to make the next {call}", name(chain))
         }
         Kind::SlowCall => {
-            let waits = if gpu_at_work(chain) { ", mostly waiting for the GPU, which was at work" } else { "" };
+            let class = Class::of(&chain.call_src, &chain.call);
+            let waits = match gpu_at_work(chain) {
+                true if !matches!(class, Class::Sync | Class::SyncCopy | Class::Free) => {
+                    ", mostly waiting for room in the queue of the GPU, which was at work"
+                }
+                true => ", mostly waiting for the GPU, which was at work",
+                false => "",
+            };
             format!("{call} took {lost} more than usual in {} ({percent} of the time){waits}", count(chain.n, "call"))
         }
         Kind::Stall if chain.proven.is_none() => format!("{call} of {} has not returned for {lost}", name(chain)),
@@ -173,12 +177,14 @@ pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
     }
     if summary.wind_down_ns > 0 {
         let took = Nanos(summary.wind_down_ns);
-        lines.push(format!("wind-down: {took} from the last work to the last call, counted nowhere"));
+        lines.push(format!(
+            "wind-down: {took} from the last work to the last call or the end of the process, counted nowhere"
+        ));
     }
     if summary.entries > 0 {
-        let n = summary.entries;
+        let (calls, were) = (count(summary.entries, "call"), if summary.entries == 1 { "was" } else { "were" });
         lines.push(format!(
-            "{n} calls were traced by their entry alone: nothing is said about the time in and between them"
+            "{calls} {were} traced by entry alone: nothing is said about the time in and between such calls"
         ));
     }
     if summary.gpu_busy_ns > 0 {
@@ -188,22 +194,30 @@ pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
         ));
     }
     if summary.cold.calls > 0 {
-        let (took, n) = (Nanos(summary.cold.ns), summary.cold.calls);
-        lines.push(format!("cold start: {took} in {n} calls, counted nowhere"));
+        let (took, calls) = (Nanos(summary.cold.ns), count(summary.cold.calls, "call"));
+        lines.push(format!("cold start: {took} in {calls}, counted nowhere"));
     }
     lines
 }
 
-/// Whether the time in a slow synchronising call is mainly the GPU's: asleep or spinning, it waits for it.
-fn gpu_at_work(chain: &Chain) -> bool {
-    let class = Class::of(&chain.call_src, &chain.call);
-    let host = [Cause::CpuWait, Cause::Quota, Cause::IoWait].map(|cause| ns_of(chain, cause)).iter().sum::<u64>();
-    let waiting = ns_of(chain, Cause::Blocked) + ns_of(chain, Cause::DriverCpu);
-    class.waits_for_gpu() && waiting > 0 && host < chain.lost_ns / 2
+/// What may be missing in the records; `None` where nothing is known to be.
+pub fn incomplete(summary: &Summary) -> Option<String> {
+    (summary.lost + summary.late + summary.bad_lines > 0).then(|| {
+        format!(
+            "{} lost, {} late, {}; {} not judged",
+            count(summary.lost, "record"),
+            summary.late,
+            count(summary.bad_lines, "bad line"),
+            Nanos(summary.not_judged_ns)
+        )
+    })
 }
 
-fn ns_of(chain: &Chain, cause: Cause) -> u64 {
-    chain.causes.iter().find(|line| line.cause == cause).map_or(0, |line| line.ns)
+/// Whether the time in slow calls is mainly the GPU's: asleep or spinning, they wait for it.
+fn gpu_at_work(chain: &Chain) -> bool {
+    let seen =
+        [Cause::Blocked, Cause::DriverCpu].iter().any(|&cause| chain.causes.iter().any(|line| line.cause == cause));
+    seen && chain.gpu_wait_ns.is_some_and(|ns| ns > chain.lost_ns / 2)
 }
 
 /// A cause as part of a sentence.
@@ -278,20 +292,25 @@ pub fn call(chain: &Chain) -> String {
         text.push(' ');
         text.push_str(dir);
     }
-    if let Some([from, _]) = chain.bytes {
-        text.push_str(&format!(" of {} to {}", Bytes(from), Bytes(from.saturating_mul(2))));
+    if let Some(bytes) = chain.bytes {
+        text.push_str(&format!(" of {}", size(bytes)));
     }
     text
+}
+
+/// A size class: bytes from, to (both included).
+pub fn size([from, _]: [u64; 2]) -> String {
+    format!("{} to {}", Bytes(from), Bytes(from.saturating_mul(2)))
 }
 
 /// What a process asked of block devices.
 fn requests(who: &WhoNs, io: &Block) -> String {
     let mut parts = Vec::new();
     if io.reads > 0 {
-        parts.push(format!("{} reads of {}", io.reads, Bytes(io.read_bytes)));
+        parts.push(format!("{} of {}", count(io.reads, "read"), Bytes(io.read_bytes)));
     }
     if io.writes > 0 {
-        parts.push(format!("{} writes of {}", io.writes, Bytes(io.written_bytes)));
+        parts.push(format!("{} of {}", count(io.writes, "write"), Bytes(io.written_bytes)));
     }
     let (mean, max) = (Nanos(io.mean_ns()), Nanos(io.max_ns));
     format!("block devices, {} ({}) all in all: {}, {mean} each, up to {max}", who.comm, who.pid, parts.join(", "))
@@ -367,7 +386,8 @@ fn advice(chain: &Chain, family: &Family<'_>, machine: &Machine) -> Vec<Advice> 
         && !all.is_empty()
     {
         let text = format!("look for what {} does every {}", name(chain), Nanos(period.ns));
-        let because = format!("{} occurrences, one in {} calls, {} apart", chain.n, period.every, Nanos(period.ns));
+        let (calls, apart) = (count(period.every, "call"), Nanos(period.ns));
+        let because = format!("{} occurrences, one in {calls}, {apart} apart", chain.n);
         all.push(Advice { text, because });
     }
     all
@@ -454,8 +474,8 @@ fn advice_for(
             format!("watch {} as well (ingero-sched --pid) to see what it does", line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid))),
             format!("the process waited for it for {took}, and nothing more is on record"),
         ),
-        Cause::DriverCpu if in_call && !Class::of(&chain.call_src, &chain.call).waits_for_gpu() => (
-            "look for what makes the driver work in this call (pageable memory, first touches, lazy loading, a full queue)".to_owned(),
+        Cause::DriverCpu if in_call && !gpu_at_work(chain) => (
+            "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
             format!("on the CPU inside the call, beyond the usual, for {took}"),
         ),
         Cause::Sleep => {
@@ -511,7 +531,8 @@ pub fn pct(share: f64) -> String {
     }
 }
 
-fn count(n: u64, what: &str) -> String {
+/// So many of something, in the singular or the plural.
+pub fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 

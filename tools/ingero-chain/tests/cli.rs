@@ -69,7 +69,7 @@ fn exit_codes() {
     let code = |args: &[&str], input: &str| chain(args, input).status.code();
     let input = starved();
     assert_eq!(code(&["--fail-on", "high"], &input), Some(1));
-    assert_eq!(code(&["--fail-on", "low"], ""), Some(0));
+    assert_eq!(code(&["--fail-on", "high", "--list"], &format!("{input}nonsense\n")), Some(2));
     assert_eq!(code(&["--fail-on", "high"], &format!("{input}nonsense\n")), Some(2), "bad lines weigh more");
     assert_eq!(code(&["--strict"], "nonsense\n"), Some(2));
     assert_eq!(code(&["--explain", "no-such-chain"], &input), Some(2));
