@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 # Commands that the tests call, and those that init.sh and a `--script` do.
-COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "ip", "kill", "ln", "ls", "mkdir", "mkfifo", "mount", "seq", "setpriv",
+COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "ip", "kill", "ldd", "ln", "ls", "mkdir", "mkfifo", "mount", "seq", "setpriv",
             "setsid", "sleep", "stty", "tail", "timeout", "umount", "uname", "unshare"]
 
 # Test programs that ask something of the kernel: (package, target). The others run once, on the machine that builds them; so do
@@ -43,27 +43,24 @@ Built = collections.namedtuple("Built", "tests tools files environment")
 
 def build(cargo, root, debug):
     """Builds what `make test` builds, in the same ways, so that after it there is nothing to do; for `debug` no more than is needed."""
-    profile, tools, tests = ["--release"], ["--workspace"], ["--workspace", "--exclude", "ingero-tests"]
+    tests, profile = ["--workspace"], ["--release"]
     if debug:
-        profile, tools = [], [word for tool in TOOLS for word in ("--package", tool)]
-        tests = ["--package", "ingero-ebpf", "--package", "ingero-sched", "--test", "live"]
-    subprocess.run([cargo, "build", "--bins", "--quiet", *tools, *profile], cwd=root, check=True)
-    found = {}
-    for how in (tests, ["--package", "ingero-tests", *profile]):
-        found.update(executables(cargo, root, how))
-    listed, targets = [], set()
+        tests, profile = [word for package in dict(LIVE) for word in ("--package", package)], []
+    tools = [word for tool in TOOLS for word in ("--bin", tool)]
+    subprocess.run([cargo, "build", "--quiet", *(tools if debug else ["--workspace", "--bins"]), *profile], cwd=root, check=True)
+    found = executables(cargo, root, tests)
+    listed = []
     for key in LIVE:
-        path = found[key][0]
-        targets.add(os.path.dirname(os.path.dirname(path)))
+        path = found[key]
         if key in COMPILING:
             subprocess.run([path, "--exact", COMPILING[key], "--quiet"], check=True, stdout=subprocess.DEVNULL)
         name = "%s/%s" % key if key[0] != "ingero-tests" else key[1]
         names = subprocess.run([path, "--list", "--format", "terse"], check=True, capture_output=True, text=True).stdout
         listed += [(name, path, line[:-len(": test")]) for line in names.splitlines() if line.endswith(": test")]
-    wanted_name = "debug" if debug else "release"
-    [ours] = [directory for directory in targets if os.path.basename(directory) == wanted_name]
-    # The tools beside each kind of test program: a crate's own tests take the one of their own profile.
-    tools = [os.path.join(directory, tool) for directory in targets for tool in TOOLS]
+    # A crate's own tests take the tool that cargo built beside them, the end-to-end ones the tools as users run them.
+    beside = os.path.dirname(os.path.dirname(listed[0][1]))
+    ours = beside if debug else os.path.join(os.path.dirname(beside), "release")
+    tools = [os.path.join(directory, tool) for directory in {beside, ours} for tool in TOOLS]
     tools = [path for path in tools if os.path.isfile(path)]
     stub = max(glob.glob(os.path.join(ours, "build", "ingero-workload-*", "out", "stub")), key=os.path.getmtime)
     files = [stub, os.path.join(os.path.dirname(ours), "tmp")] + glob.glob(os.path.join(root, "tests", ".cache", "nvidia-*"))
@@ -71,15 +68,15 @@ def build(cargo, root, debug):
 
 
 def executables(cargo, root, how):
-    """{(package, target): [paths]} of the integration tests that cargo makes of these packages."""
+    """{(package, target): path} of the integration tests that cargo makes of these packages."""
     done = subprocess.run([cargo, "test", *how, "--no-run", "--message-format", "json-render-diagnostics", "--quiet"],
                           cwd=root, check=True, stdout=subprocess.PIPE, text=True)
-    found = collections.defaultdict(list)
+    found = {}
     for message in map(json.loads, done.stdout.splitlines()):
         if message["reason"] == "compiler-artifact" and message["executable"] and message["target"]["kind"] == ["test"]:
             package = os.path.basename(os.path.dirname(message["manifest_path"]))
             package = {"ebpf": "ingero-ebpf", "tests": "ingero-tests"}.get(package, package)
-            found[package, message["target"]["name"]].append(message["executable"])
+            found[package, message["target"]["name"]] = message["executable"]
     return found
 
 

@@ -14,7 +14,7 @@ if [ "$(id -u)" != 0 ]; then
 fi
 
 step() {
-	echo "== $*"
+	echo "== $SECONDS s: $*"
 	"$@" || { echo "test: $* failed" >&2; exit 1; }
 }
 step "$cargo" fmt --all --check
@@ -25,16 +25,17 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 failed=0
 tests() {
-	echo "== $*"
+	echo "== $SECONDS s: $*"
 	"$@" 2>&1 | tee -a "$log" || failed=1
 }
-# Unit and tool tests with overflow checks, then the end-to-end ones with the tools as users run them. Many of both set live
-# probes, so they have the one machine one at a time.
-export RUST_TEST_THREADS=1
-tests "$cargo" test --workspace --exclude ingero-tests --no-fail-fast
-tests "$cargo" test --release --package ingero-tests --no-fail-fast
+# All test programs with overflow checks; the end-to-end ones run the tools as users do. Many set live probes, so they have
+# the one machine one at a time.
+step "$cargo" build --release --workspace --bins --quiet
+INGERO_BIN_DIR=$(realpath "${CARGO_TARGET_DIR:-target}")/release
+export INGERO_BIN_DIR RUST_TEST_THREADS=1
+tests "$cargo" test --workspace --no-fail-fast
 if [ "${INGERO_TEST_KERNELS:-}" = quick ]; then
-	if [ "$SECONDS" -lt 660 ]; then
+	if [ "$SECONDS" -lt 1200 ]; then
 		# Where qemu cannot be installed either, the matrix says that it is skipped.
 		tests/scripts/prerequisites.sh kernels || true
 		tests env CARGO="$cargo" python3 tests/kernels/run.py --quick --optional
