@@ -35,6 +35,7 @@
 #include "sched_block.h"
 #include "sched_cuda.h"
 #include "sched_irq.h"
+#include "sched_last.h"
 #include "sched_net.h"
 #include "sched_oom.h"
 #include "sched_tasks.h"
@@ -74,13 +75,13 @@ static __always_inline void leave(struct thread *t, struct task_struct *prev, st
 static __always_inline void come_back(struct thread *t, struct task_struct *next, struct task_struct *prev, __u64 now)
 {
 	struct switch_event *e;
-	__u64 stop = stop_ns();
+	__u64 until = until_ns();
 	__u64 back = now;
 	__u32 flags = SWITCH_HAS_PREV;
 
-	if (now >= stop) {
+	if (now >= until) {
 		/* Tracing ended while it was off the CPU. */
-		now = stop;
+		now = until;
 		flags = SWITCH_OPEN;
 	}
 	if (!t->off_ns) {
@@ -216,7 +217,7 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 	__u64 now;
 
 	now = bpf_ktime_get_ns();
-	if ((!of_parent && !watch_all) || stopped(now))
+	if ((!of_parent && !watch_all) || !tracing(now))
 		return 0;
 	is_thread = child->tgid == parent->tgid;
 	init.ns_pid = ns_pid_of(child);
@@ -227,7 +228,9 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 		if (t)
 			break;
 	}
-	if (!t)
+	if (t)
+		count_thread(child->group_leader, t);
+	else
 		lost_thread();
 	if (reserve(e, now)) {
 		fill_head(&e->head, is_thread ? EVENT_THREAD : EVENT_FORK, now, now, parent,
@@ -255,8 +258,9 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, int old_pid, struct linu
 
 	if (!t)
 		return 0;
+	count_alone(p, t);
 	now = bpf_ktime_get_ns();
-	if (!stopped(now) && reserve(e, now)) {
+	if (tracing(now) && reserve(e, now)) {
 		fill_head(&e->head, EVENT_EXEC, now, now, p, t->ns_pid);
 		if (bpf_probe_read_kernel_str(e->exe, sizeof(e->exe), bprm->filename) < 0)
 			e->exe[0] = 0;
@@ -269,16 +273,16 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(sched_process_exit, struct task_struct *p)
 {
 	struct thread *t = watched(p);
-	/* This thread is not counted in it any more. */
-	bool last = BPF_CORE_READ(p, signal, live.counter) == 0;
 	struct task_event *e;
 	__u64 now;
+	bool last;
 
 	if (!t)
 		return 0;
+	last = is_last(p, t);
 	flush_pages(p, t);
 	now = bpf_ktime_get_ns();
-	if (!stopped(now) && reserve(e, now)) {
+	if (tracing(now) && reserve(e, now)) {
 		fill_head(&e->head, last ? EVENT_PROCESS_EXIT : EVENT_THREAD_EXIT, now, now, p, t->ns_pid);
 		e->code = p->exit_code;
 		if (last) {
@@ -318,20 +322,10 @@ int BPF_PROG(mm_page_alloc, struct page *page, unsigned int order)
 	if (!t || in_irq())
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (stopped(now))
+	if (!tracing(now))
 		return 0;
-
-	t->pages_busy = 1;
-	barrier();
-	if (!t->pages)
-		t->pages_from_ns = now;
-	t->pages_to_ns = now;
-	t->pages += 1;
-	t->pages_bytes += page_bytes << (order & 31);
-	barrier();
-	t->pages_busy = 0;
-
-	if (raw_pages || now - t->pages_from_ns >= PAGES_MAX_NS)
+	add_pages(&t->pages, order, now);
+	if (pages_due(&t->pages, now))
 		flush_pages(task, t);
 	return 0;
 }

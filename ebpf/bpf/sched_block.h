@@ -117,7 +117,7 @@ static __always_inline void io_made(struct request *rq, __u64 flags)
 	struct io_event e = {};
 	int op = io_op(rq);
 
-	if (stopped(now))
+	if (!tracing(now))
 		return;
 	if (flags == BPF_ANY)
 		end_unseen(key, now);
@@ -170,7 +170,7 @@ int BPF_PROG(block_rq_complete, struct request *rq, int error, unsigned int byte
 	__u64 now = bpf_ktime_get_ns();
 	struct io_event *e;
 
-	if (!made || stopped(now))
+	if (!made || !tracing(now))
 		return 0;
 	made->bytes += bytes;
 	if (bytes < rq->__data_len)

@@ -48,7 +48,7 @@ int hrtimer_expire_entry(void *ctx)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread *t = watched(task);
 
-	if (t && t->pages && bpf_ktime_get_ns() - t->pages_from_ns >= PAGES_MAX_NS)
+	if (t && t->pages.count && pages_due(&t->pages, bpf_ktime_get_ns()))
 		flush_pages(task, t);
 	return irq_enter();
 }

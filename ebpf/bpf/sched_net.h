@@ -141,7 +141,7 @@ static __always_inline int sent_again(struct sock *sk)
 	if (!since || *since != owner->since_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (stopped(now))
+	if (!tracing(now))
 		return 0;
 	if (reserve(e, now)) {
 		e->head.mono_ns = now;

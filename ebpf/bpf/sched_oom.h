@@ -61,7 +61,7 @@ static __always_inline struct oom_event *new_victim(void)
 	__u64 now = bpf_ktime_get_ns();
 	struct oom_event *e;
 
-	if (stopped(now) || !reserve(e, now))
+	if (!tracing(now) || !reserve(e, now))
 		return NULL;
 	__builtin_memset(e, 0, sizeof(*e));
 	e->head.mono_ns = now;

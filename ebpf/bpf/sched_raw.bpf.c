@@ -72,9 +72,9 @@ static __always_inline void leave(struct raw_thread *t, void *ctx, __u64 now)
 static __always_inline void come_back(struct raw_thread *t, void *ctx, __u64 now)
 {
 	struct switch_event *off = &t->off;
-	__u64 stop = stop_ns();
+	__u64 until = until_ns();
 	struct switch_event *e;
-	__u64 end = now < stop ? now : stop;
+	__u64 end = now < until ? now : until;
 
 	if (!t->is_off) {
 		if (!t->tentative)
@@ -85,7 +85,7 @@ static __always_inline void come_back(struct raw_thread *t, void *ctx, __u64 now
 		e->head.dur_ns = end - off->head.mono_ns;
 		e->cpu = bpf_get_smp_processor_id();
 		e->flags &= SWITCH_HAS_BY;
-		if (end == stop)
+		if (end == until)
 			e->flags |= SWITCH_OPEN;
 		fill_current(&e->prev);
 		e->flags |= SWITCH_HAS_PREV;
@@ -190,7 +190,7 @@ int task_newtask(void *ctx)
 	if (clone_flags & CLONE_THREAD)
 		tgid = bpf_get_current_pid_tgid() >> 32;
 	bpf_map_update_elem(&tgids, &tid, &tgid, BPF_ANY);
-	if ((!of_maker && !watch_all) || stopped(now))
+	if ((!of_maker && !watch_all) || !tracing(now))
 		return 0;
 
 	added = add_new(tid, tgid, ctx);
@@ -220,7 +220,7 @@ int sched_process_exec(void *ctx)
 	if (old != tid)
 		took_over(old, tid, now);
 	t = watched(tid);
-	if (!t || stopped(now))
+	if (!t || !tracing(now))
 		return 0;
 	if (reserve(e, now)) {
 		fill_head(&e->head, EVENT_EXEC, now);
@@ -249,7 +249,7 @@ int sched_process_exit(void *ctx)
 	/* Where the record does not tell, user space does (raw/lives.rs). */
 	if (at_exit_last)
 		read_field(&last, sizeof(last), ctx, at_exit_last);
-	if (!stopped(now) && reserve(e, now)) {
+	if (tracing(now) && reserve(e, now)) {
 		fill_head(&e->head, last ? EVENT_PROCESS_EXIT : EVENT_THREAD_EXIT, now);
 		if (last)
 			e->head.who.tid = e->head.who.pid;
@@ -275,23 +275,15 @@ int mm_page_alloc(void *ctx)
 	unsigned long frame = 0;
 	__u32 order = 0;
 
-	if (!t || in_irq() || stopped(now))
+	if (!t || in_irq() || !tracing(now))
 		return 0;
 	read_field(&frame, sizeof(frame), ctx, at_alloc_frame);
 	read_field(&order, sizeof(order), ctx, at_alloc_order);
 	/* There was none to give. */
 	if (frame == ~0ul)
 		return 0;
-	t->pages_busy = 1;
-	barrier();
-	if (!t->pages)
-		t->pages_from_ns = now;
-	t->pages_to_ns = now;
-	t->pages += 1;
-	t->pages_bytes += page_bytes << (order & 31);
-	barrier();
-	t->pages_busy = 0;
-	if (raw_pages || now - t->pages_from_ns >= PAGES_MAX_NS)
+	add_pages(&t->pages, order, now);
+	if (pages_due(&t->pages, now))
 		flush_pages(t);
 	return 0;
 }

@@ -41,17 +41,13 @@ struct raw_thread {
 	__u64 on_ns;
 	__u64 runnable_ns;
 	__u64 waking_ns;
-	__u64 pages_from_ns;
-	__u64 pages_to_ns;
-	__u64 pages;
-	__u64 pages_bytes;
+	struct page_sums pages;
 	__u8 is_off;
 	__u8 tentative;
 	/* Born, and has not been woken for the first time. */
 	__u8 is_new;
 	__u8 waker_irq;
-	__u8 pages_busy;
-	__u8 unused[3];
+	__u8 unused[4];
 	/* The event of its time off the CPU, as far as it is known. Its head's thread is this one at all times. */
 	struct switch_event off;
 };
@@ -170,21 +166,13 @@ static __always_inline void took_over(__u32 old, __u32 tid, __u64 now)
 
 static __always_inline void flush_pages(struct raw_thread *t)
 {
-	struct amount_event *e;
+	struct amount_event *e = take_pages(&t->pages);
 
-	if (!t->pages || t->pages_busy)
+	if (!e)
 		return;
-	if (reserve(e, t->pages_from_ns)) {
-		e->head = t->off.head;
-		e->head.mono_ns = t->pages_from_ns;
-		e->head.dur_ns = t->pages_to_ns - t->pages_from_ns;
-		e->head.kind = EVENT_PAGES;
-		e->count = t->pages;
-		e->bytes = t->pages_bytes;
-		submit(e);
-	}
-	t->pages = 0;
-	t->pages_bytes = 0;
+	e->head.ns_pid = 0;
+	e->head.who = t->off.head.who;
+	submit(e);
 }
 
 #endif

@@ -55,15 +55,12 @@ struct thread {
 	__u8 waker_irq;
 	/* User space has been told of its process (leaders only). */
 	__u8 announced;
-	/* The page sums below are being changed: an interrupt must leave them alone. */
-	__u8 pages_busy;
+	__u8 unused;
 	__u32 why;
 	__u32 ns_pid;
-	__u32 unused;
-	__u64 pages_from_ns;
-	__u64 pages_to_ns;
-	__u64 pages;
-	__u64 pages_bytes;
+	/* It is one of those that its process waits for: sched_last.h. */
+	__u32 counted;
+	struct page_sums pages;
 };
 
 struct {
@@ -119,11 +116,11 @@ static __always_inline void fill_head(struct event_head *head, __u32 kind, __u64
  */
 static __always_inline void lost_end(struct task_struct *task, __u64 from_ns, __u64 now)
 {
-	__u64 stop = stop_ns();
+	__u64 until = until_ns();
 	struct event_head *e;
 
-	if (now > stop)
-		now = stop;
+	if (now > until)
+		now = until;
 	if (from_ns < now && reserve(e, from_ns)) {
 		fill_head(e, EVENT_UNMATCHED, from_ns, now, task, 0);
 		submit(e);
@@ -158,18 +155,13 @@ static __always_inline __u32 left_as(unsigned int state)
 
 static __always_inline void flush_pages(struct task_struct *task, struct thread *t)
 {
-	struct amount_event *e;
+	struct amount_event *e = take_pages(&t->pages);
 
-	if (!t->pages || t->pages_busy)
+	if (!e)
 		return;
-	if (reserve(e, t->pages_from_ns)) {
-		fill_head(&e->head, EVENT_PAGES, t->pages_from_ns, t->pages_to_ns, task, t->ns_pid);
-		e->count = t->pages;
-		e->bytes = t->pages_bytes;
-		submit(e);
-	}
-	t->pages = 0;
-	t->pages_bytes = 0;
+	e->head.ns_pid = t->ns_pid;
+	fill_who(&e->head.who, task);
+	submit(e);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #define INGERO_SCHED_TASKS_H
 
 #include "sched_block.h"
+#include "sched_last.h"
 
 #define PF_EXITING 0x00000004
 
@@ -56,6 +57,12 @@ static __always_inline struct thread *begin_to_watch(struct task_struct *task, _
 		init.off_ns = now;
 	}
 	t = bpf_task_storage_get(&threads, task, &init, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (t && !is_gone(task)) {
+		count_thread(task->group_leader, t);
+		/* Gone meanwhile: it may have been at its end before it was counted. */
+		if (is_gone(task))
+			uncount_thread(task->group_leader, t);
+	}
 	/* It came or went meanwhile: what we saw is no more true, unless a switch has put it right already. */
 	if (t && init.off_ns && (task->on_cpu || task->nvcsw + task->nivcsw != switches))
 		__sync_val_compare_and_swap(&t->off_ns, init.off_ns, 0);
@@ -154,7 +161,7 @@ static __always_inline void write_if_in_flight(struct seq_file *seq, __u64 index
 }
 
 /*
- * Writes what is still open at `stop_at`; the other programs are detached by then, so nothing changes any more. Requests are
+ * Writes what is still open at the instant in `trace_until`; the other programs are detached by then, so nothing changes any more. Requests are
  * none of the tasks', but there is always a task for each, nearly.
  */
 SEC("iter/task")
@@ -172,13 +179,13 @@ int open_tasks(struct bpf_iter__task *ctx)
 		return 0;
 	write_if_in_flight(seq, ctx->meta->seq_num);
 	t = watched(task);
-	end = bpf_map_lookup_elem(&stop_at, &zero);
+	end = bpf_map_lookup_elem(&trace_until, &zero);
 	if (!t || !end)
 		return 0;
-	if (t->pages) {
-		fill_head(&pages.head, EVENT_PAGES, t->pages_from_ns, t->pages_to_ns, task, t->ns_pid);
-		pages.count = t->pages;
-		pages.bytes = t->pages_bytes;
+	if (t->pages.count) {
+		fill_pages(&pages, &t->pages);
+		pages.head.ns_pid = t->ns_pid;
+		fill_who(&pages.head.who, task);
 		bpf_seq_write(seq, &pages, sizeof(pages));
 	}
 	/* What left after that instant is none of ours. */

@@ -28,10 +28,10 @@ use event::{Event, Why, decode};
 pub use raw::Formats;
 use raw::Raw;
 
-/// What `stop_at` holds before tracing begins: it has ended, so to speak.
+/// What `trace_until` holds before tracing begins.
 const NOT_BEGUN: u64 = 0;
-/// What it holds while tracing.
-const NOT_STOPPED: u64 = u64::MAX;
+/// What it holds while no end is in sight.
+const NO_END: u64 = u64::MAX;
 /// How far ahead the end of tracing is set: the kernel side looks at it when an event happens, so it has to know it before.
 const AHEAD: Duration = Duration::from_millis(5);
 /// What `lost_since` holds while nothing is lost.
@@ -137,7 +137,7 @@ pub struct Counters {
 struct Shared {
     counters: PerCpuArray<MapData, [u64; 3]>,
     lost_since: Array<MapData, u64>,
-    stop_at: Array<MapData, u64>,
+    trace_until: Array<MapData, u64>,
 }
 
 impl Shared {
@@ -146,9 +146,9 @@ impl Shared {
         let counters = take(ebpf, "counters", PerCpuArray::try_from)?;
         let mut lost_since = take(ebpf, "lost_since", Array::try_from)?;
         lost_since.set(0, NOTHING_LOST, 0).map_err(|e| StartError::refused("map lost_since", &e))?;
-        let mut stop_at = take(ebpf, "stop_at", Array::try_from)?;
-        stop_at.set(0, NOT_BEGUN, 0).map_err(|e| StartError::refused("map stop_at", &e))?;
-        Ok(Self { counters, lost_since, stop_at })
+        let mut trace_until = take(ebpf, "trace_until", Array::try_from)?;
+        trace_until.set(0, NOT_BEGUN, 0).map_err(|e| StartError::refused("map trace_until", &e))?;
+        Ok(Self { counters, lost_since, trace_until })
     }
 }
 
@@ -240,7 +240,7 @@ impl Tracer {
     /// What reading the kernel's list of tasks gives.
     pub fn watch_new(&mut self, each: impl FnMut(Event<'_>)) -> io::Result<()> {
         if !std::mem::replace(&mut self.begun, true) {
-            self.shared.stop_at.set(0, NOT_STOPPED, 0).map_err(io::Error::other)?;
+            self.shared.trace_until.set(0, NO_END, 0).map_err(io::Error::other)?;
         }
         self.unwatchable += match &mut self.side {
             Side::Btf(btf) => btf.watch_new(each)?,
@@ -306,7 +306,7 @@ impl Tracer {
             btf.unprobe_cu_init();
         }
         let at_ns = mono_ns() + AHEAD.as_nanos() as u64;
-        let stopped = self.shared.stop_at.set(0, at_ns, 0).map_err(io::Error::other);
+        let stopped = self.shared.trace_until.set(0, at_ns, 0).map_err(io::Error::other);
         std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(mono_ns())));
         match &mut self.side {
             Side::Btf(btf) => btf.detach(),

@@ -3,8 +3,11 @@
 
 use super::super::event::{COMM_BYTES, Event, Head, KIND_SWITCH, Switch, Who, decode};
 
-/// Bytes before the event to be (`off`).
-const OFF_AT: usize = 64;
+/// Where its flags are: `is_off`, `tentative`, `is_new`, `waker_irq`. Before them are seven numbers and a flag of the page sums,
+/// which matters in the kernel only.
+const FLAGS_AT: usize = 64;
+/// Where the event to be (`off`) is.
+const OFF_AT: usize = FLAGS_AT + 8;
 /// `struct raw_thread`.
 pub(super) const THREAD_BYTES: usize = OFF_AT + 144;
 
@@ -31,8 +34,7 @@ impl Existing {
             }
         };
         put(0, &self.now_ns.to_ne_bytes());
-        // is_off, tentative
-        put(56, &[u8::from(is_off), 1]);
+        put(FLAGS_AT, &[u8::from(is_off), 1]);
         put(OFF_AT, &self.now_ns.to_ne_bytes());
         put(OFF_AT + 16, &KIND_SWITCH.to_ne_bytes());
         put(OFF_AT + 24, &self.pid.to_ne_bytes());
@@ -48,7 +50,7 @@ pub(super) fn open(bytes: &[u8; THREAD_BYTES], at_ns: u64, mut each: impl FnMut(
     let number = |at: usize| bytes[at..].first_chunk().map_or(0, |field| u64::from_ne_bytes(*field));
     let [on_ns, runnable_ns, waking_ns, pages_from_ns, pages_to_ns, pages, pages_bytes] =
         [0, 8, 16, 24, 32, 40, 48].map(number);
-    let (is_off, waker_irq) = (bytes[56] != 0, bytes[59] != 0);
+    let (is_off, waker_irq) = (bytes[FLAGS_AT] != 0, bytes[FLAGS_AT + 3] != 0);
     let Some((Event::Switch(off), _)) = decode(&bytes[OFF_AT..]) else { return };
     if pages > 0 {
         let dur_ns = pages_to_ns.saturating_sub(pages_from_ns);
@@ -130,7 +132,7 @@ mod tests {
         bytes[16..24].copy_from_slice(&700_u64.to_ne_bytes());
         bytes[OFF_AT + 116..OFF_AT + 120].copy_from_slice(&77_u32.to_ne_bytes());
         assert_eq!(opened(&bytes), ["8 100+900 S runq 295 waker Some(77) irq false"]);
-        bytes[59] = 1;
+        bytes[FLAGS_AT + 3] = 1;
         assert_eq!(opened(&bytes), ["8 100+900 S runq 295 waker None irq true"]);
         // Pages that it was given before.
         bytes[24..32].copy_from_slice(&40_u64.to_ne_bytes());

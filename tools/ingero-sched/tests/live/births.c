@@ -24,7 +24,17 @@ static void *executing(void *self)
 	_exit(3);
 }
 
-/* So many children, each with threads that end before it; every third executes a program from a thread of its own. */
+static void *waiting(void *arg)
+{
+	for (;;)
+		pause();
+	return arg;
+}
+
+/*
+ * So many children, each with threads that end before it. Every third executes a program from a thread of its own then, and
+ * every third after it ends with threads that wait.
+ */
 void births(const char *self, int children)
 {
 	for (int i = 0; i < children; i++) {
@@ -47,8 +57,13 @@ void births(const char *self, int children)
 			for (;;)
 				pause();
 		}
+		if (i % 3 == 1) {
+			/* They all end at once, with the process. */
+			for (int t = 0; t < THREADS; t++)
+				pthread_create(&threads[t], NULL, waiting, NULL);
+		}
 		_exit(0);
 	}
-	say("threads", (uint64_t)children * THREADS + (children + 2) / 3);
+	say("threads", (uint64_t)(children + (children + 1) / 3) * THREADS + (children + 2) / 3);
 	say("programs", (children + 2) / 3);
 }

@@ -10,7 +10,7 @@ use super::*;
 #[test]
 pub(crate) fn what_a_full_ring_loses_is_counted() {
     let _machine = Machine::take();
-    let mut workload = Workload::start(&["ping-pong", "60011"]);
+    let mut workload = Workload::start(&["ping-pong", "20011"]);
     let pid = workload.pid();
     // Nobody reads: the pipe fills up, then the tool waits, then the ring runs full.
     let mut sched = Background::start_stalled(tool().args(["--ring-size", "64k", "--pid", &pid.to_string()]));

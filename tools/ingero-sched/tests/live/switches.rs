@@ -80,7 +80,13 @@ pub(crate) fn a_timer_is_no_thread() {
     let asleep: Vec<_> =
         switches(&records, &workload, workload.pid()).into_iter().filter(|r| r["state"] == "S").collect();
     let lost = records.of("ingero", "lost").filter(|r| r["pid"] == workload.pid()).count();
-    assert!(asleep.len() <= 307 && asleep.len() + lost >= 307, "{} {lost}", asleep.len());
+    // On a slow machine a sleep can be over before the thread has left its CPU; the kernel has counted those that it did sleep.
+    let slept = usize::try_from(workload.said("voluntary")).unwrap();
+    assert!(
+        asleep.len() <= slept && asleep.len() + lost >= slept && slept > 307 / 2,
+        "{} {lost} {slept}",
+        asleep.len()
+    );
     // The bystander was on the CPU that the interrupt came to. A wake-up that strikes in the midst of a process which the kernel
     // hides from tracing (see above) is not seen, and is nobody's then.
     assert!(asleep.iter().all(|r| r["waker"].is_null()), "{asleep:?}");

@@ -183,7 +183,7 @@ static void ping_pong(int rounds)
 /* Timed sleeps while a thread that has nothing to do with them runs on the same CPU. */
 static void timer(int rounds)
 {
-	uint64_t from_ns;
+	struct counts before;
 	pid_t bystander;
 
 	pin(first_cpu());
@@ -191,11 +191,10 @@ static void timer(int rounds)
 	if (!bystander)
 		for (;;)
 			;
-	from_ns = clock_ns(CLOCK_MONOTONIC);
+	before = stable_counts();
 	for (int i = 0; i < rounds; i++)
 		nap(1000000);
-	say("from_ns", from_ns);
-	say("to_ns", clock_ns(CLOCK_MONOTONIC));
+	say_counts(before, stable_counts());
 	say("bystander", bystander);
 	kill(bystander, SIGKILL);
 	waitpid(bystander, NULL, 0);
