@@ -62,19 +62,18 @@ static __always_inline void submit_instant(struct thread_calls *calls, struct fr
 /* Opens a call, or makes a record of its entry alone. Returns whether its return is of interest. */
 static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, enum ending ending)
 {
-	__u64 id = bpf_get_current_pid_tgid();
-	__u32 tgid = id >> 32;
-
-	if (!wanted(tgid) || stopped_at())
+	if (stopped_at())
 		return false;
 	struct task_struct *task = bpf_get_current_task_btf();
+	/* Whoever has a place for open calls is one of ours until it ends: no need to ask again. */
+	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, 0);
+	if (!calls) {
+		calls = first_call(task, symbol);
+		if (!calls)
+			return false;
+	}
 	if (ending == RETURN_IF_WANTED && is_spared(task))
 		ending = NO_RETURN;
-	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!calls) {
-		count_lost(map_full, bpf_ktime_get_ns());
-		return false;
-	}
 	if (calls->depth > 0) {
 		drop_left_frames(calls, ctx, task);
 		if (calls->depth > 0 && !nested)
@@ -94,8 +93,8 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, enum ending
 	step(calls);
 	frame->sp = entry_sp(ctx);
 	frame->call.symbol = symbol;
-	frame->call.pid = tgid;
-	frame->call.tid = (__u32)id;
+	frame->call.pid = task->tgid;
+	frame->call.tid = task->pid;
 	keep_arguments(frame, spec, ctx);
 	if (ending == NO_RETURN) {
 		frame->call.start_ns = bpf_ktime_get_ns();
@@ -113,13 +112,13 @@ static __always_inline bool enter(struct pt_regs *ctx, __u32 symbol, enum ending
 static __always_inline int leave(struct pt_regs *ctx)
 {
 	__u64 now = bpf_ktime_get_ns();
-	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
-
-	if (!wanted(tgid))
-		return 0;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_calls *calls = bpf_task_storage_get(&open_calls, task, NULL, 0);
-	/* No call of this thread has ever been entered under our eyes: this one began before that, or was lost there. */
+
+	/*
+	 * No call of this thread has ever been entered under our eyes: it is none of ours, or this one began before that, or was
+	 * lost there.
+	 */
 	if (!calls)
 		return 0;
 	struct frame *frame = pop(calls, return_sp(ctx));

@@ -27,8 +27,10 @@ enum record_kind {
 	RECORD_FORK = 2,
 	RECORD_EXEC = 3,
 	RECORD_EXIT = 4,
-	/* A watched process has mapped or unmapped libraries; `parent_pid` is the thread that waits for a word of ours. */
+	/* A watched process has mapped or unmapped libraries; `other` is the thread that waits for a word of ours. */
 	RECORD_LINKED = 5,
+	/* A process enters its first call; `other` is the symbol, and `ns_pid` and `comm` are known. */
+	RECORD_FIRST_CALL = 6,
 };
 
 enum call_flags {
@@ -77,14 +79,18 @@ struct call_record {
 	char comm[TASK_COMM_LEN];
 };
 
-/* A process was forked, has executed a program, or has ended. */
+/* A process was forked, has executed a program, calls for the first time, or has ended. */
 struct process_record {
 	__u8 kind;
 	__u8 reserved[3];
 	__u32 pid;
-	__u32 parent_pid;
-	__u32 reserved2;
+	/* Of a fork the parent; else by kind. */
+	__u32 other;
+	/* As in a call. */
+	__u32 ns_pid;
 	__u64 at_ns;
+	/* The name of its first thread. */
+	char comm[TASK_COMM_LEN];
 };
 
 /* Counted in the kernel, where it happened. seen = records in the ring + everything else, always. */
@@ -99,6 +105,8 @@ struct counters {
 	__u64 unmatched;
 	/* More open calls in one thread than MAX_DEPTH. */
 	__u64 too_deep;
+	/* No part of the account: bytes written since this CPU woke the reader last (ring.h). */
+	__u64 unwoken_bytes;
 };
 
 #endif

@@ -13,6 +13,26 @@
 #include "abi.h"
 #include "cuda_state.h"
 
+/* Words of arguments that lie on the stack. */
+#define STACK_WORDS (MAX_WORDS - REGISTER_WORDS)
+
+/*
+ * Reads the first `bytes` of the arguments on the stack at `from`; the rest of `to` becomes zero. 0 if it could be read.
+ *
+ * The way leads over memory of our own, because a kernel with hardened copies from user space (CONFIG_HARDENED_USERCOPY)
+ * looks up what any memory but the thread's kernel stack belongs to, which takes longer than the copy. And it is a function
+ * of its own for the same reason: since Linux 6.13 one that needs 64 bytes of stack or more has them elsewhere.
+ */
+static __noinline long read_stack_words(__u64 *to, const void *from, __u32 bytes)
+{
+	__u64 words[STACK_WORDS] = {};
+
+	if (bytes > sizeof(words) || bpf_probe_read_user(words, bytes, from))
+		return -1;
+	__builtin_memcpy(to, words, sizeof(words));
+	return 0;
+}
+
 /* Keeps the arguments that `spec` asks for. What cannot be read is left out, by a smaller count. */
 static __always_inline void keep_arguments(struct frame *frame, const struct symbol_spec *spec, const struct pt_regs *ctx)
 {
@@ -23,14 +43,9 @@ static __always_inline void keep_arguments(struct frame *frame, const struct sym
 	if (words == 0)
 		return;
 	copy_registers(frame->tail, ctx);
-	if (words > REGISTER_WORDS) {
-		__u32 bytes = (words - REGISTER_WORDS) * 8;
-
-		if (bytes > (MAX_WORDS - REGISTER_WORDS) * 8 ||
-		    bpf_probe_read_user(&frame->tail[REGISTER_WORDS], bytes, stack_arguments(ctx)))
-			words = REGISTER_WORDS;
-	}
-	/* Known to the compiler from `bytes`, and not to the verifier of Linux 6.1: see `frame_at`. */
+	if (words > REGISTER_WORDS &&
+	    read_stack_words(&frame->tail[REGISTER_WORDS], stack_arguments(ctx), (words - REGISTER_WORDS) * 8))
+		words = REGISTER_WORDS;
 	barrier_var(words);
 	if (words > MAX_WORDS)
 		words = MAX_WORDS;

@@ -129,28 +129,38 @@ static __always_inline struct frame *pop(struct thread_calls *calls, __u64 sp)
 	return NULL;
 }
 
+/*
+ * The thread's name, as two words: of a pointer whose type the verifier knows, fields are read without a helper. A reader in
+ * between the two words of a change of name sees half of each, as it would with one.
+ */
+static __always_inline void copy_comm(char *to, struct task_struct *task)
+{
+	const __u64 *from = (const __u64 *)task->comm;
+
+	((__u64 *)to)[0] = from[0];
+	((__u64 *)to)[1] = from[1];
+}
+
 /* Hands a frame to user space as a record, of a finished call or of one still open. */
 static __always_inline void submit(struct thread_calls *calls, struct frame *frame, struct task_struct *task, __u32 depth)
 {
 	struct call_record *call = &frame->call;
 	__u32 words = call->words + call->in_words;
 
-	if (!calls->ns_pid_known) {
-		calls->ns_pid = ns_pid_of(task);
-		calls->ns_pid_known = 1;
-	}
 	call->kind = RECORD_CALL;
 	call->depth = depth;
 	call->ns_pid = calls->ns_pid;
-	BPF_CORE_READ_INTO(&call->comm, task, comm);
+	copy_comm(call->comm, task);
 	if (words > MAX_WORDS + MAX_IN_WORDS)
 		words = MAX_WORDS + MAX_IN_WORDS;
 	__u64 bytes = sizeof(*call) + words * 8;
+	struct counters *here = counters_here();
+	__u64 flags = here ? ring_flags_of_cpu(&here->unwoken_bytes, bytes) : BPF_RB_FORCE_WAKEUP;
 
-	if (bpf_ringbuf_output(&events, call, bytes, ring_output_flags(&events, bytes)))
+	if (bpf_ringbuf_output(&events, call, bytes, flags))
 		count_lost(ring_full, call->start_ns);
 	else
-		add_one(counters_here(), seen);
+		add_one(here, seen);
 }
 
 #endif

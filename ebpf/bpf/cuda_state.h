@@ -32,13 +32,21 @@ struct {
 	__type(value, struct symbol_spec);
 } symbols SEC(".maps");
 
+/* Watched processes, until they end: their forks and their end are told. With `filter_tgids`, only their calls are traced. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, __u32);
+	/* An `enum watched`. */
 	__type(value, __u8);
 } tgids SEC(".maps");
+
+enum watched {
+	WATCHED = 1,
+	/* And its first call has been told of. */
+	HAS_CALLED = 2,
+};
 
 /*
  * [0]: when tracing stopped; 0 before that. Probes go one library after the other and entries before returns; from this
@@ -63,12 +71,10 @@ struct thread_calls {
 	__u32 depth;
 	/* Calls that were too deep for a frame and have not returned. */
 	__u32 too_deep;
-	/* The process as its own PID namespace numbers it, once that has been looked up. */
+	/* The process as its own PID namespace numbers it. */
 	__u32 ns_pid;
-	__u32 ns_pid_known;
 	/* Odd while a frame is being filled in; see cuda_open.h. */
 	__u32 changes;
-	__u32 reserved;
 	/* Start of the call that was told of as stuck last. */
 	__u64 told_ns;
 	struct frame frames[MAX_DEPTH];
@@ -80,11 +86,6 @@ struct {
 	__type(key, int);
 	__type(value, struct thread_calls);
 } open_calls SEC(".maps");
-
-static __always_inline bool wanted(__u32 tgid)
-{
-	return !filter_tgids || bpf_map_lookup_elem(&tgids, &tgid);
-}
 
 static __always_inline __u64 stopped_at(void)
 {
@@ -103,7 +104,7 @@ static __always_inline bool tell(enum record_kind kind, __u32 pid, __u32 other, 
 	struct process_record record = {
 		.kind = kind,
 		.pid = pid,
-		.parent_pid = other,
+		.other = other,
 		.at_ns = at_ns,
 	};
 

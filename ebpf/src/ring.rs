@@ -28,6 +28,11 @@ pub fn wakeup_bytes(ring_bytes: u32) -> u64 {
     u64::from(1u32 << eighth.ilog2())
 }
 
+/// The same where each of `cpus` counts for itself: all of them together leave an eighth of the ring at most unread.
+pub fn wakeup_bytes_of_cpu(ring_bytes: u32, cpus: usize) -> u64 {
+    wakeup_bytes(ring_bytes / u32::try_from(cpus).unwrap_or(u32::MAX).max(1))
+}
+
 /// A ring buffer's reading end.
 pub struct Ring {
     inner: RingBuf<MapData>,
@@ -104,5 +109,8 @@ mod tests {
             assert_eq!(wakeup_bytes(ring), wake);
         }
         assert_eq!(wakeup_bytes(0), 1);
+        for (ring, cpus, wake) in [(32 << 20, 2, 64 << 10), (32 << 20, 128, 32 << 10), (4096, 256, 2), (4096, 0, 512)] {
+            assert_eq!(wakeup_bytes_of_cpu(ring, cpus), wake);
+        }
     }
 }

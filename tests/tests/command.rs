@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use ingero_tests::{Machine, Output, Records, plan, tool};
+use ingero_tests::{Background, Machine, Output, Records, Workload, cuda, plan, tool, watching};
 use ingero_workload::plan::Plan;
 use ingero_workload::stub_dir;
 
@@ -81,6 +81,31 @@ fn follows_its_children_from_their_first_call_on() {
     }
 }
 
+/// Children that are over before anybody can look at them: each has a `watch` record all the same, before its first call.
+#[test]
+fn children_that_live_for_milliseconds_are_said_to_be_watched() {
+    let _machine = Machine::take();
+    let workload = Workload::at_its_gate(&Plan { forks: 6, ..plan(&["cudaMalloc*5"]) });
+    let pid = workload.pid();
+    let mut tracer = Background::start(&mut cuda(pid));
+    tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
+    let stats = workload.run();
+    let out = tracer.wait().exits(0);
+    let records = out.records();
+    records.balance();
+    assert_eq!(records.calls().filter(|call| call["depth"] == 0).count() as u64, stats.all_calls(), "{out}");
+    let callers: BTreeSet<_> = records.calls().map(|call| call["pid"].as_u64().unwrap()).collect();
+    assert_eq!(callers.len(), 7, "{out}");
+    for caller in callers {
+        let mut about = records.0.iter().filter(|r| r["pid"] == caller && (r["op"] == "watch" || r["src"] != "ingero"));
+        let (watch, call) = (about.next().unwrap(), about.find(|r| r["op"] != "watch").unwrap());
+        assert!(watching(watch, "cuda", caller.try_into().unwrap()), "{caller}\n{out}");
+        assert!(watch["mono_ns"].as_u64() <= call["mono_ns"].as_u64(), "{watch}\n{call}");
+        assert_eq!(watch["why"], if caller == u64::from(pid) { "asked" } else { "child" }, "{watch}");
+        assert!(watch["layers"].as_array().is_some_and(|layers| !layers.is_empty()), "{watch}");
+    }
+}
+
 #[test]
 fn its_end_is_ours() {
     let _machine = Machine::take();
@@ -95,7 +120,7 @@ fn a_command_that_is_not_there_leaves_a_whole_stream() {
     let _machine = Machine::take();
     for name in ["/nonexistent/program", ""] {
         let mut command = tool("ingero-cuda");
-        let out = Output::of(command.args(["-q", "--", name])).exits(2);
+        let out = Output::of(command.args(["-q", "--", name])).exits(127);
         out.records().balance();
         out.says_in_one_line(&["ingero-cuda", &format!("'{name}'"), "No such file", "PATH"]);
     }
@@ -118,6 +143,7 @@ fn a_listing_of_libraries_is_no_cuda_process() {
         let mut command = tool("ingero-cuda");
         let out = Output::of(command.arg("--").arg(linker).args(&app)).exits(0);
         assert_eq!(out.records().calls().filter(|call| call["op"] == "cudaMalloc").count(), 7, "{out}");
-        assert_eq!(out.records().of("ingero", "watch").count(), 1, "{out}");
+        let watched: BTreeSet<_> = out.records().of("ingero", "watch").map(|r| r["pid"].as_u64().unwrap()).collect();
+        assert_eq!(watched.len(), 1, "{out}");
     }
 }

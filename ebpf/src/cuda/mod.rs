@@ -14,7 +14,7 @@ use aya::programs::{BtfTracePoint, Iter, UProbe};
 use self::record::{Call, Record};
 use crate::attach::{AttachError, Attacher, Attachment, Ends, Mode, Point, ProgramNames};
 use crate::load::{Kernel, StartError};
-use crate::ring::{Ring, wakeup_bytes};
+use crate::ring::{Ring, wakeup_bytes_of_cpu};
 
 static OBJECT: &[u8] = crate::object!("cuda");
 
@@ -31,6 +31,9 @@ const PROGRAMS: ProgramNames = ProgramNames {
 /// The programs that look at all threads.
 const OPEN_CALLS: &str = "cuda_open_calls";
 const STUCK_CALLS: &str = "cuda_stuck_calls";
+
+/// The words of `struct counters` of `bpf/cuda.h`.
+const COUNTERS: usize = 6;
 
 /// Distinct symbols that can be described at most (`MAX_SYMBOLS` of `bpf/cuda.h`).
 pub const MAX_SYMBOLS: u32 = 8192;
@@ -129,7 +132,7 @@ pub struct Tracer {
     tgids: HashMap<MapData, u32, u8>,
     linking: HashMap<MapData, u32, u64>,
     linker_hooks: Vec<UProbeLink>,
-    counters: PerCpuArray<MapData, [u64; 5]>,
+    counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     lost_since: Array<MapData, u64>,
     stop_at: Array<MapData, u64>,
 }
@@ -141,6 +144,7 @@ impl Tracer {
     /// A [`StartError`] that names what this machine lacks.
     pub fn new(kernel: &Kernel, config: Config) -> Result<Self, StartError> {
         let ring_bytes = config.ring_bytes.max(4096).checked_next_power_of_two().unwrap_or(1 << 31);
+        let cpus = aya::util::nr_cpus().map_err(|(what, error)| StartError::refused(what, &error))?;
         let globals = Globals {
             nested: config.nested.into(),
             only_watched: config.only_watched.into(),
@@ -148,7 +152,7 @@ impl Tracer {
             spare_seccomp: config.spare_seccomp.into(),
             entry_only: config.entry_only.into(),
             stuck_ns: config.stuck_ns,
-            wakeup_bytes: wakeup_bytes(ring_bytes),
+            wakeup_bytes: wakeup_bytes_of_cpu(ring_bytes, cpus),
         };
         // The loader borrows what it overrides for as long as the kernel's types.
         let mut ebpf = {
@@ -233,7 +237,7 @@ impl Tracer {
         self.tgids.insert(pid, 1, 0).map_err(io::Error::other)
     }
 
-    /// Ends watching a process. One that is not watched is no error.
+    /// Ends watching a process; threads of it that have called stay traced until they end. One that is not watched is no error.
     pub fn unwatch_process(&mut self, pid: u32) {
         let _ = self.tgids.remove(&pid);
     }
@@ -243,14 +247,14 @@ impl Tracer {
     /// # Errors
     /// The kernel's.
     pub fn counters(&self) -> io::Result<Counters> {
-        let mut sum = [0u64; 5];
+        let mut sum = [0u64; COUNTERS];
         let per_cpu = self.counters.get(&0, 0).map_err(io::Error::other)?;
         for cpu in per_cpu.iter() {
             for (sum, count) in sum.iter_mut().zip(cpu) {
                 *sum += count;
             }
         }
-        let [seen, ring_full, map_full, unmatched, too_deep] = sum;
+        let [seen, ring_full, map_full, unmatched, too_deep, _unwoken_bytes] = sum;
         Ok(Counters { seen, ring_full, map_full, unmatched, too_deep })
     }
 

@@ -43,11 +43,28 @@ pub enum Record<'a> {
         /// Since when it waits, CLOCK_MONOTONIC ns.
         at_ns: u64,
     },
+    /// A process enters its first call. Told twice where two of its threads did so at once.
+    FirstCall(FirstCall<'a>),
     /// A watched process has ended.
     Exit {
         /// The process.
         pid: u32,
     },
+}
+
+/// What the kernel knows of a process that has just begun to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstCall<'a> {
+    /// The process.
+    pub pid: u32,
+    /// As in [`Call::ns_pid`].
+    pub ns_pid: Option<u32>,
+    /// As in [`Call::symbol`].
+    pub symbol: u32,
+    /// When it began to, CLOCK_MONOTONIC ns.
+    pub at_ns: u64,
+    /// The name of its first thread, NUL-padded.
+    pub comm: &'a [u8; 16],
 }
 
 /// What is known of the end of a call.
@@ -174,6 +191,13 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
                 3 => Some(Record::Exec { pid }),
                 4 => Some(Record::Exit { pid }),
                 5 => Some(Record::Linked { pid, tid: u32_at(bytes, 8)?, at_ns: u64_at(bytes, 16)? }),
+                6 => Some(Record::FirstCall(FirstCall {
+                    pid,
+                    ns_pid: Some(u32_at(bytes, 12)?).filter(|ns_pid| *ns_pid != 0),
+                    symbol: u32_at(bytes, 8)?,
+                    at_ns: u64_at(bytes, 16)?,
+                    comm: bytes.get(24..)?.first_chunk()?,
+                })),
                 _ => None,
             }
         }
@@ -274,8 +298,9 @@ mod tests {
         let mut bytes = vec![2, 0, 0, 0];
         bytes.extend(7u32.to_le_bytes());
         bytes.extend(6u32.to_le_bytes());
-        bytes.extend([0; 4]);
+        bytes.extend(3u32.to_le_bytes());
         bytes.extend(8u64.to_le_bytes());
+        bytes.extend(b"python3\0\0\0\0\0\0\0\0\0");
         assert_eq!(parse(&bytes), Some(Record::Fork { pid: 7, parent_pid: 6 }));
         bytes[0] = 3;
         assert_eq!(parse(&bytes), Some(Record::Exec { pid: 7 }));
@@ -284,6 +309,11 @@ mod tests {
         bytes[0] = 5;
         assert_eq!(parse(&bytes), Some(Record::Linked { pid: 7, tid: 6, at_ns: 8 }));
         bytes[0] = 6;
+        let first = |ns_pid| FirstCall { pid: 7, ns_pid, symbol: 6, at_ns: 8, comm: b"python3\0\0\0\0\0\0\0\0\0" };
+        assert_eq!(parse(&bytes), Some(Record::FirstCall(first(Some(3)))));
+        bytes[12] = 0;
+        assert_eq!(parse(&bytes), Some(Record::FirstCall(first(None))));
+        bytes[0] = 7;
         assert_eq!(parse(&bytes), None);
     }
 }

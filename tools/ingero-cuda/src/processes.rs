@@ -1,7 +1,7 @@
 //! Which processes are traced, and what has been said of them.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 use anyhow::bail;
@@ -52,7 +52,10 @@ pub struct Processes {
     /// The processes asked for and their descendants; `None` when all are of interest.
     tree: Option<BTreeMap<u32, Why>>,
     announced: HashMap<u32, Announced>,
-    ever_announced: u64,
+    /// Called before they could be looked at: all that is said of them is what the kernel side knew.
+    sighted: HashSet<u32>,
+    /// Processes that were announced or sighted, ended ones too.
+    ever_watched: u64,
     /// Dynamic linkers that were run by name: to run a program, or only to list the libraries of one (`ldd` does), which maps
     /// them just so. Which it is shows when it calls.
     linkers: HashMap<u32, Linker>,
@@ -69,13 +72,16 @@ struct Linker {
 impl Processes {
     /// All processes that use CUDA.
     pub fn all() -> Self {
-        Self { tree: None, announced: HashMap::new(), ever_announced: 0, linkers: HashMap::new() }
+        Self::of(None)
     }
 
     /// The processes `roots` and their descendants.
     pub fn tree(roots: impl IntoIterator<Item = u32>) -> Self {
-        let tree = roots.into_iter().map(|pid| (pid, Why::Asked)).collect();
-        Self { tree: Some(tree), announced: HashMap::new(), ever_announced: 0, linkers: HashMap::new() }
+        Self::of(Some(roots.into_iter().map(|pid| (pid, Why::Asked)).collect()))
+    }
+
+    fn of(tree: Option<BTreeMap<u32, Why>>) -> Self {
+        Self { tree, announced: HashMap::new(), sighted: HashSet::new(), ever_watched: 0, linkers: HashMap::new() }
     }
 
     /// The processes `pids` and those that descend from them now.
@@ -141,6 +147,20 @@ impl Processes {
         }
     }
 
+    /// A process calls. Returns why it is watched, once, if nothing has been said of it yet: it may be over before it can be
+    /// looked at.
+    pub fn sighted(&mut self, pid: u32) -> Option<Why> {
+        if self.announced.contains_key(&pid) || !self.sighted.insert(pid) {
+            return None;
+        }
+        self.ever_watched += 1;
+        Some(self.why(pid))
+    }
+
+    fn why(&self, pid: u32) -> Why {
+        self.tree.as_ref().map_or(Why::Cuda, |tree| tree.get(&pid).copied().unwrap_or(Why::Child))
+    }
+
     /// A process of the tree has forked.
     pub fn forked(&mut self, pid: u32, parent_pid: u32) {
         if let Some(tree) = &mut self.tree
@@ -153,6 +173,7 @@ impl Processes {
     /// A process has ended.
     pub fn ended(&mut self, pid: u32) {
         self.announced.remove(&pid);
+        self.sighted.remove(&pid);
         self.linkers.remove(&pid);
         if let Some(tree) = &mut self.tree {
             tree.remove(&pid);
@@ -180,9 +201,11 @@ impl Processes {
             self.announced.remove(&gone.pid);
             self.linkers.remove(&gone.pid);
         }
+        // The kernel side tells of each end; this is for words that were lost.
+        let lives = |pid: u32| scanner.proc().stat(pid).is_ok_and(|stat| stat.state != b'Z');
+        self.sighted.retain(|&pid| lives(pid));
         if let Some(tree) = &mut self.tree {
-            // The kernel side tells of each end; this is for words that were lost.
-            tree.retain(|&pid, _| scanner.proc().stat(pid).is_ok_and(|stat| stat.state != b'Z'));
+            tree.retain(|&pid, _| lives(pid));
         }
         Ok(scan)
     }
@@ -217,9 +240,9 @@ impl Processes {
     /// Adds what was found in a process, and what stands in the way of seeing its calls.
     pub fn announce(&mut self, found: &Found, notes: Vec<String>) {
         let pid = found.process.pid;
-        let why = self.tree.as_ref().map_or(Why::Cuda, |tree| tree.get(&pid).copied().unwrap_or(Why::Child));
-        if !self.announced.contains_key(&pid) {
-            self.ever_announced += 1;
+        let why = self.why(pid);
+        if !self.sighted.remove(&pid) && !self.announced.contains_key(&pid) {
+            self.ever_watched += 1;
         }
         let announced = self.announced.entry(pid).or_insert_with(|| Announced {
             process: found.process.clone(),
@@ -260,14 +283,14 @@ impl Processes {
         announced.libraries.clone()
     }
 
-    /// Whether a process has a `watch` record.
+    /// Whether it has been said of a process which libraries it has.
     pub fn is_announced(&self, pid: u32) -> bool {
         self.announced.contains_key(&pid)
     }
 
-    /// Processes that were announced, ended ones too.
-    pub fn ever_announced(&self) -> u64 {
-        self.ever_announced
+    /// Processes that have a `watch` record, ended ones too.
+    pub fn ever_watched(&self) -> u64 {
+        self.ever_watched
     }
 }
 
@@ -330,6 +353,30 @@ mod tests {
         // Announced once, what is found later is told at once.
         processes.announce(&found, Vec::new());
         assert!(processes.keep_back(found, Vec::new()).is_some());
+    }
+
+    #[test]
+    fn a_process_is_sighted_once_in_its_life() {
+        // Above the largest that the kernel gives out (PID_MAX_LIMIT).
+        const ROOT: u32 = 4_194_305;
+        const CHILD: u32 = 4_194_306;
+        let mut processes = Processes::tree([ROOT]);
+        processes.note(CHILD);
+        assert_eq!((processes.sighted(CHILD), processes.sighted(CHILD)), (Some(Why::Child), None));
+        assert_eq!(processes.sighted(ROOT), Some(Why::Asked));
+        // Another one by the same number.
+        processes.ended(CHILD);
+        assert!(processes.sighted(CHILD).is_some());
+        assert_eq!(processes.ever_watched(), 3);
+        // What is announced meanwhile is counted already, and needs no sighting.
+        let process = ProcFs::default().process(std::process::id()).unwrap();
+        let pid = process.pid;
+        assert!(processes.sighted(pid).is_some());
+        processes.announce(&Found { process, libraries: Vec::new() }, Vec::new());
+        assert_eq!((processes.sighted(pid), processes.ever_watched()), (None, 4));
+        // An end that nobody told of is noticed by looking.
+        processes.scan(&mut Scanner::new()).unwrap();
+        assert!(processes.sighted.is_empty(), "{:?}", processes.sighted);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The running tracer: records out of the ring, libraries into it, and the account of both.
 
+mod first_calls;
 mod libraries;
 mod linkers;
 
@@ -9,18 +10,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
-use ingero_common::discover::{FileId, ProcFs, Scanner};
+use ingero_common::discover::{FileId, ProcFs, Scanner, may_look_at_others};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
 use ingero_common::record::write::{self, Text};
 use ingero_common::signal::Stop;
 use ingero_common::stream::Stream;
-use ingero_common::text::{Log, Nanos, Printable};
+use ingero_common::text::{Log, Nanos, Printable, counted};
 use ingero_ebpf::cuda::record::{Record, parse};
 use ingero_ebpf::cuda::{Config, Tracer};
 use ingero_ebpf::load::Kernel;
 use ingero_ebpf::ring::MAX_WAIT;
-use rustix::thread::{CapabilitySet, capabilities};
 use serde::Serialize;
 
 use crate::TOOL;
@@ -30,6 +30,7 @@ use crate::probes::Probes;
 use crate::processes::Processes;
 use crate::render::write_call;
 use crate::seccomp::Spared;
+use first_calls::Sighting;
 
 /// Records taken from the ring before signals and timers are looked at again.
 const BATCH: usize = 1024;
@@ -187,7 +188,7 @@ impl<'o> Trace<'o> {
             self.announce(found, notes)?;
         }
         self.next_scan = Instant::now() + self.scan_interval();
-        if self.processes.ever_announced() == 0 && self.options.command.is_empty() {
+        if self.processes.ever_watched() == 0 && self.options.command.is_empty() {
             self.log.note(match self.options.pids.as_slice() {
                 [] => "no process uses CUDA yet; waiting for one".to_owned(),
                 pids => format!("no CUDA library in process {} yet; waiting for it", join(pids)),
@@ -296,7 +297,7 @@ impl<'o> Trace<'o> {
 
     /// Writes what is in the ring, up to [`BATCH`] records; returns how many it was.
     fn drain(&mut self) -> anyhow::Result<usize> {
-        let Self { tracer, probes, processes, stream, early_scan, last_pid, waiting, .. } = self;
+        let Self { tracer, probes, processes, stream, spared, early_scan, last_pid, waiting, .. } = self;
         let mut result = Ok(());
         let count = tracer.ring().drain(BATCH, |bytes| match parse(bytes) {
             Some(Record::Call(call)) => {
@@ -305,6 +306,9 @@ impl<'o> Trace<'o> {
                     processes.note_call(call.pid);
                     if !processes.is_announced(call.pid) {
                         early_scan.get_or_insert_with(Instant::now);
+                        // The word of its first call is lost. Silence before this one proves nothing then.
+                        let sighting = Sighting { at_ns: call.end_ns, ..Sighting::from(&call) };
+                        result = sighting.write(stream, processes, probes, *spared);
                     }
                 }
                 if let (Some(info), Ok(())) = (probes.symbol(call.symbol), &result) {
@@ -318,6 +322,15 @@ impl<'o> Trace<'o> {
             Some(Record::Linked { pid, tid, at_ns }) => {
                 processes.note(pid);
                 waiting.push((tid, at_ns));
+            }
+            Some(Record::FirstCall(first)) => {
+                processes.note_call(first.pid);
+                if !processes.is_announced(first.pid) {
+                    early_scan.get_or_insert_with(Instant::now);
+                    if result.is_ok() {
+                        result = Sighting::from(&first).write(stream, processes, probes, *spared);
+                    }
+                }
             }
             Some(Record::Exit { pid }) => processes.ended(pid),
             Some(Record::Exec { .. }) | None => {}
@@ -360,16 +373,11 @@ impl<'o> Trace<'o> {
             self.log
                 .warn(format!("the account does not balance: {} seen, {written} written, {lost} lost", counters.seen));
         }
-        let processes = self.processes.ever_announced();
-        let plural = if processes == 1 { "" } else { "es" };
-        self.log.note(format!("{written} calls written, {lost} lost; {processes} process{plural} watched"));
+        let calls = counted(written, "call", "calls");
+        let processes = counted(self.processes.ever_watched(), "process", "processes");
+        self.log.note(format!("{calls} written, {lost} lost; {processes} watched"));
         Ok(())
     }
-}
-
-/// Whether a refusal to look at a process is not for want of privilege: some sandboxes hide theirs from root.
-fn may_look_at_others() -> bool {
-    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 fn join(pids: &[u32]) -> String {
