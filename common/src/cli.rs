@@ -8,6 +8,7 @@ use anyhow::bail;
 use clap::{Arg, Args, Command, CommandFactory, Parser, ValueEnum};
 
 use crate::exit::Exit;
+use crate::man;
 use crate::text::Log;
 
 /// The record contract, as `--schema` prints it.
@@ -85,7 +86,7 @@ pub fn answer<T: Parser + CommandFactory + HasCommon>(options: &T) -> anyhow::Re
     let mut command = command::<T>();
     let shell = match what {
         Generate::Man => {
-            clap_mangen::Man::new(command).render(&mut out)?;
+            man::write(&command, &mut out)?;
             return Ok(Some(Exit::Ok));
         }
         Generate::Bash => clap_complete::Shell::Bash,

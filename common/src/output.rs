@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::fifo::{self, Patience};
 use crate::text::Printable;
 
 /// A record must be visible downstream within this time.
@@ -28,26 +29,43 @@ pub struct Output {
 }
 
 impl Output {
-    /// Opens `path`, or stdout for `None` and `-`.
-    pub fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+    /// Opens `path`, or stdout for `None` and `-`. A FIFO is waited for as long as `patience` lasts; `None` when a stop was
+    /// asked for meanwhile.
+    ///
+    /// # Errors
+    /// What keeps the file from being made, and a FIFO that nobody came to read.
+    pub fn open(path: Option<&Path>, patience: &Patience<'_>) -> anyhow::Result<Option<Self>> {
         let path = path.filter(|p| *p != Path::new("-"));
         let file = match path {
+            Some(path) if fifo::is_fifo(path) => {
+                match fifo::open_for_writing(path, patience, |error| cannot_create(path, error))? {
+                    Some(file) => file,
+                    None => return Ok(None),
+                }
+            }
             Some(path) => File::create(path).map_err(|error| cannot_create(path, &error))?,
             // A duplicate of descriptor 1 instead of `io::stdout()`, whose line buffering splits our blocks.
             None => File::from(rustix::stdio::stdout().try_clone_to_owned().context("opening stdout")?),
         };
         let terminal = file.is_terminal();
-        Ok(Self {
+        Ok(Some(Self {
             file,
             buffer: Vec::with_capacity(BUFFER_BYTES),
             flushed: Instant::now(),
             terminal,
             path: path.map(Path::to_path_buf),
-        })
+        }))
     }
 
     /// Opens `path` like [`Output::open`], unless it is one of the files in `inputs`, which opening would empty.
-    pub fn beside<I: AsRef<Path>>(path: Option<&Path>, inputs: impl IntoIterator<Item = I>) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// Those of [`Output::open`], and that it is an input.
+    pub fn beside<I: AsRef<Path>>(
+        path: Option<&Path>,
+        inputs: impl IntoIterator<Item = I>,
+        patience: &Patience<'_>,
+    ) -> anyhow::Result<Option<Self>> {
         let identity = |path: &Path| std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
         if let Some(path) = path.filter(|p| *p != Path::new("-"))
             && let Some(target) = identity(path)
@@ -56,7 +74,7 @@ impl Output {
             let name = Printable(path.as_os_str().as_encoded_bytes());
             bail!("cannot write to {name}: it is an input, and would be emptied before it is read; name another file");
         }
-        Self::open(path)
+        Self::open(path, patience)
     }
 
     /// Whether people look at it directly.
@@ -137,6 +155,8 @@ impl Drop for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::signal::Stop;
+    use crate::text::Log;
 
     fn over(file: impl Into<std::os::fd::OwnedFd>) -> Output {
         Output {
@@ -148,10 +168,16 @@ mod tests {
         }
     }
 
+    fn open(path: &Path) -> anyhow::Result<Output> {
+        let (stop, log) = (Stop::on(&[]).unwrap(), Log::new("test", true, false));
+        let patience = Patience { stop: &stop, limit: None, log: &log };
+        Output::open(Some(path), &patience).map(Option::unwrap)
+    }
+
     #[test]
     fn a_file_that_cannot_be_made_has_a_cure() {
         for (path, cure) in [("/nodir/x.ndjson", "make the directory /nodir"), ("/", "name a file in it")] {
-            let error = Output::open(Some(Path::new(path))).unwrap_err().to_string();
+            let error = open(Path::new(path)).unwrap_err().to_string();
             assert!(error.contains(path) && error.contains(cure), "{error}");
         }
     }
@@ -168,7 +194,7 @@ mod tests {
     #[test]
     fn blocks_keep_their_order_and_length() {
         let file = tempfile_like();
-        let mut output = Output::open(Some(&file)).unwrap();
+        let mut output = open(&file).unwrap();
         let line = vec![b'x'; 100_000];
         for _ in 0..7 {
             output.write_all(&line).unwrap();

@@ -32,7 +32,7 @@ impl Stop {
         Self::on(&[SIGINT])
     }
 
-    fn on(signals: &[i32]) -> io::Result<Self> {
+    pub(crate) fn on(signals: &[i32]) -> io::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         let (wake, write_end) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;

@@ -78,6 +78,11 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// A count with its noun: `1 process`, `2 processes`.
+pub fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A name from a traced process as a cell of a table: on one line, and never a formula to a spreadsheet.
 pub fn table_cell(text: &str) -> String {
     let text = Printable(text.as_bytes()).to_string();

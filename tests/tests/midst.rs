@@ -43,12 +43,8 @@ fn a_child_that_is_born_before_the_tracer_is_ready_is_traced() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("out");
     mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    let tracer = Background::start(cuda(workload.pid()).args(["--duration", "1s", "--output"]).arg(&fifo));
-    let openat = if cfg!(target_arch = "x86_64") { "257 " } else { "56 " };
-    let waits = || std::fs::read_to_string(format!("/proc/{}/syscall", tracer.pid())).unwrap().starts_with(openat);
-    while !waits() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let mut tracer = Background::start(cuda(workload.pid()).args(["--duration", "1s", "--output"]).arg(&fifo));
+    tracer.wait_until("its waiting for a reader", |_, said| said.contains("FIFO"));
     workload.go();
     // The child has made calls by then.
     std::thread::sleep(Duration::from_millis(300));

@@ -4,8 +4,9 @@
 
 use std::process::Command;
 
-use ingero_tests::{Machine, Output, Workload, bin, bin_dir, plan, tool};
+use ingero_tests::{Background, Machine, Output, Workload, bin, bin_dir, plan, tool};
 use ingero_workload::plan::Plan;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 #[test]
 fn a_closed_pipe_ends_the_tracer_quietly() {
@@ -40,4 +41,27 @@ fn a_command_is_traced_from_its_first_call_and_its_status_passed_on() {
     let mut command = tool("ingero-cuda");
     command.args(["-o", "/dev/null", "--", "sh", "-c", "exit 7"]);
     Output::of(&mut command).exits(7);
+}
+
+#[test]
+fn a_fifo_that_nobody_reads_is_waited_for_no_longer_than_asked() {
+    let _machine = Machine::take();
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("nobody");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    for name in ["ingero-cuda", "ingero-sched"] {
+        let out = Output::of(tool(name).args(["--quiet", "--duration", "300ms", "--output"]).arg(&fifo)).exits(2);
+        out.says_in_one_line(&[name, "FIFO", fifo.to_str().unwrap(), "300 ms", "cat"]);
+    }
+    // Whatever made this test's process ignore Ctrl-C, the tools must not.
+    for name in ["ingero-cuda", "ingero-sched", "ingero-join", "ingero-chain"] {
+        let mut command = tool(name);
+        command.arg("--output").arg(&fifo);
+        if ["ingero-join", "ingero-chain"].contains(&name) {
+            command.arg("-");
+        }
+        let mut waiting = Background::start(&mut command);
+        waiting.wait_until("a word that it waits", |_, said| said.contains("waiting") && said.contains("FIFO"));
+        waiting.interrupt().exits(0);
+    }
 }

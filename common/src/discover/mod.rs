@@ -36,5 +36,5 @@ mod scanner;
 
 pub use elf_error::ElfError;
 pub use library::{FileId, Library, LibraryKind, inspect_file};
-pub use procfs::{ProcFs, Process, Seccomp, Stat, Thread, is_gone};
+pub use procfs::{ProcFs, Process, Seccomp, Stat, Thread, is_gone, may_look_at_others};
 pub use scanner::{Found, GoneProcess, SWEEP_BUDGET, Scan, ScanCost, Scanner};

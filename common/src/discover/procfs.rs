@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use rustix::thread::CapabilitySet;
+
 use super::resolve::link_target;
 
 /// Whether an error only says that the process or thread has ended.
@@ -12,6 +14,13 @@ use super::resolve::link_target;
 pub fn is_gone(error: &io::Error) -> bool {
     // ENOENT from opening below /proc/PID, ESRCH from reading what was opened before.
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+}
+
+/// Whether we may look at processes of other users. What `/proc` refuses us all the same is hidden on purpose: some sandboxes
+/// hide theirs from root.
+#[must_use]
+pub fn may_look_at_others() -> bool {
+    rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
 }
 
 /// The system-call filter a process is under (`Seccomp:` in its status).

@@ -14,7 +14,7 @@ fn main() -> ExitCode {
             return Ok(exit);
         }
         // Ctrl-C reaches the whole pipeline; the tracers end it, and what they still send belongs in the report.
-        let _stop = Stop::filter()?;
-        ingero_chain::run(&options, &options.common.log(TOOL))
+        let stop = Stop::filter()?;
+        ingero_chain::run(&options, &stop, &options.common.log(TOOL))
     })
 }

@@ -14,7 +14,7 @@ use crate::chain::{Report, Severity};
 /// Reads a stream of ingero-join and reports where time was lost: gaps in which a process made no CUDA call,
 /// calls slower than usual, calls that stopped or hang; each with its causes in nanoseconds that add up.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ingero-chain", version, after_long_help = EXAMPLES)]
+#[command(name = "ingero-chain", version, after_long_help = AFTER_HELP)]
 pub struct Options {
     /// Recordings to read, one after another (NDJSON, also gzip or zstd); - or none is stdin
     #[arg(value_name = "FILE")]
@@ -61,8 +61,9 @@ pub struct Options {
     pub common: Common,
 }
 
-const EXAMPLES: &str = "\
-Examples:
+const AFTER_HELP: &str = "\
+EXAMPLES
+
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
       watch a training run; Ctrl-C stops the tracers and prints the report
   ingero-join cuda.ndjson sched.ndjson | ingero-chain --fail-on medium
@@ -72,10 +73,14 @@ Examples:
   ingero-chain --explain gap-4711-cudaMemcpyAsync-h2d joined.ndjson
       every gap of that chain with its own causes
 
+OUTPUT
+
 Only the report's own records are written (chain records, `process` with --per-process, `summary` last);
 the records read are not passed on.
 
-Exit status: 0 done, 1 something found at or above --fail-on, 2 an error: also lines that were no records, an input that
+EXIT STATUS
+
+0 done, 1 something found at or above --fail-on, 2 an error: also lines that were no records, an input that
 breaks off (what was read of it is reported), an input without any record, and with --fail-on one without any CUDA call.";
 
 /// How a report is written.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ingero_common::exit::Exit;
+use ingero_common::fifo::Patience;
 use ingero_common::input::Input;
 use ingero_common::ndjson::{LineReader, RecordWriter};
 use ingero_common::output::Output;
 use ingero_common::record::{Parsed, parse};
+use ingero_common::signal::Stop;
 use ingero_common::text::Log;
 
 use crate::chain::Report;
@@ -87,8 +89,8 @@ pub fn analyse(name: &str, input: impl Read, details: bool, log: &Log) -> anyhow
     Ok(engine.report(details))
 }
 
-/// The whole tool.
-pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
+/// The whole tool. `stop` ends the wait for the reader of a FIFO; input is read on to its end.
+pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
     let inputs: Vec<Input> = if options.inputs.is_empty() {
         if std::io::stdin().is_terminal() {
             bail!("no input: pipe a stream of ingero-join into it, or name a recording");
@@ -97,7 +99,8 @@ pub fn run(options: &Options, log: &Log) -> anyhow::Result<Exit> {
     } else {
         options.inputs.iter().map(Input::new).collect()
     };
-    let mut sink = Sink::open(options, &inputs)?;
+    let patience = Patience { stop, limit: None, log };
+    let Some(mut sink) = Sink::open(options, &inputs, &patience)? else { return Ok(Exit::Ok) };
     let mut engine = Engine::default();
     let mut schedule = options.every.map(Schedule::new);
     let mut whole = true;
@@ -185,15 +188,17 @@ struct Sink {
 }
 
 impl Sink {
-    fn open(options: &Options, inputs: &[Input]) -> anyhow::Result<Self> {
-        let output = Output::beside(options.output.as_deref(), &options.inputs)?;
+    fn open(options: &Options, inputs: &[Input], patience: &Patience<'_>) -> anyhow::Result<Option<Self>> {
+        let Some(output) = Output::beside(options.output.as_deref(), &options.inputs, patience)? else {
+            return Ok(None);
+        };
         let format = options.format.unwrap_or(if output.is_terminal() { Format::Text } else { Format::Ndjson });
         let colour = output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         if options.every.is_some() && matches!(format, Format::Csv | Format::Html) {
             bail!("--every goes with text and NDJSON; a table or a page is one whole");
         }
         let inputs = inputs.iter().map(Input::name).collect();
-        Ok(Self { output, format, per_process: options.per_process, style: Style { colour }, inputs })
+        Ok(Some(Self { output, format, per_process: options.per_process, style: Style { colour }, inputs }))
     }
 
     fn wants_details(&self, options: &Options) -> bool {

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use ingero_common::discover::ProcFs;
 use ingero_common::exit::Exit;
 use ingero_common::text::Printable;
@@ -20,6 +22,40 @@ use rustix::process::{Pid, Signal, kill_process};
 pub struct Running {
     child: Child,
     status: Option<ExitStatus>,
+}
+
+/// A command that could not be started.
+#[derive(Debug)]
+pub struct NotStarted {
+    /// Ours instead of the command's, as shells, sudo and env have it: 127 where there is no such program, 126 where it
+    /// cannot be run.
+    pub status: u8,
+    message: String,
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NotStarted {}
+
+impl NotStarted {
+    fn new(program: &OsStr, error: &io::Error) -> Self {
+        let cure = match error.kind() {
+            io::ErrorKind::NotFound if Path::new(program).exists() => {
+                "the interpreter that its first line names is missing, or its dynamic linker"
+            }
+            io::ErrorKind::NotFound => "give its path, or a name that is found in PATH",
+            io::ErrorKind::PermissionDenied => "it must be an executable file",
+            _ => "try to run it without tracing",
+        };
+        Self {
+            status: if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 },
+            message: format!("cannot run '{}': {error}; {cure}", Printable(program.as_encoded_bytes())),
+        }
+    }
 }
 
 /// Who called `sudo`, as it tells in the environment.
@@ -34,7 +70,7 @@ impl Running {
     /// goes to our stderr.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// [`NotStarted`] when it cannot be started.
     pub fn start(command: &[OsString], keep_stdout: bool) -> anyhow::Result<Self> {
         let Some((program, arguments)) = command.split_first() else { bail!("there is no command to run") };
         let env = |name: &str| std::env::var(name).ok();
@@ -61,14 +97,7 @@ impl Running {
                 }
             }
         };
-        let child = child.map_err(|error| {
-            let cure = match error.kind() {
-                io::ErrorKind::NotFound => "give its path, or a name that is found in PATH",
-                io::ErrorKind::PermissionDenied => "it must be an executable file",
-                _ => "try to run it without tracing",
-            };
-            anyhow!("cannot run '{}': {error}; {cure}", Printable(program.as_encoded_bytes()))
-        })?;
+        let child = child.map_err(|error| NotStarted::new(program, &error))?;
         Ok(Self { child, status: None })
     }
 
@@ -176,6 +205,8 @@ fn account(passwd: &str, uid: u32) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -215,7 +246,30 @@ mod tests {
             assert_eq!(running.wait().unwrap(), Exit::Command(expected), "{script}");
             assert!(running.has_ended().unwrap());
         }
-        let error = Running::start(&["/nonexistent/x".into()], false).unwrap_err();
-        assert!(format!("{error:#}").contains("/nonexistent/x"));
+    }
+
+    #[test]
+    fn what_cannot_be_run_gives_the_status_that_a_shell_gives() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("script");
+        fs::write(&script, "#!/nonexistent/interpreter\n").unwrap();
+        let started = |program: &OsStr| Running::start(&[program.to_owned()], false).unwrap_err();
+        let plain = script.as_os_str();
+        for (program, status, cure) in [
+            (OsStr::new("/nonexistent/x"), 127, "PATH"),
+            (plain, 126, "executable"),
+            (OsStr::new("/"), 126, "executable"),
+        ] {
+            let error = started(program);
+            assert_eq!(error.downcast_ref::<NotStarted>().unwrap().status, status, "{error}");
+            assert!(
+                error.to_string().contains(&*program.to_string_lossy()) && error.to_string().contains(cure),
+                "{error}"
+            );
+        }
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let error = started(plain);
+        assert_eq!(error.downcast_ref::<NotStarted>().unwrap().status, 127, "{error}");
+        assert!(error.to_string().contains("interpreter"), "{error}");
     }
 }

@@ -17,15 +17,17 @@ pub mod seccomp;
 pub mod symbols;
 pub mod trace;
 
+use anyhow::Context;
 use ingero_common::discover::ProcFs;
 use ingero_common::exit::{self, Exit};
+use ingero_common::fifo::Patience;
 use ingero_common::output::Output;
 use ingero_common::signal::Stop;
 use ingero_ebpf::load::Kernel;
 
 pub use options::Options;
 
-use command::Running;
+use command::{NotStarted, Running};
 use processes::Processes;
 use trace::{Ended, Trace};
 
@@ -49,9 +51,9 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
         Processes::asked(&ProcFs::default(), &options.pids)?
     };
     let kernel = Kernel::check()?;
-    // A FIFO waits here for its reader, and Ctrl-C has its usual effect as long as nothing is probed.
-    let output = Output::open(options.output.as_deref())?;
-    let stop = Stop::tracer()?;
+    let stop = Stop::tracer().context("cannot catch signals")?;
+    let patience = Patience { stop: &stop, limit: options.duration, log: &log };
+    let Some(output) = Output::open(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
     let mut trace = Trace::new(options, &log, &kernel, &stop, processes, output)?;
     trace.start()?;
     let mut command = if options.command.is_empty() {
@@ -63,7 +65,10 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
             Err(error) => {
                 // A stream that has begun has an end.
                 trace.detach();
-                return Err(trace.finish().err().unwrap_or(error));
+                trace.finish()?;
+                let Some(not_started) = error.downcast_ref::<NotStarted>() else { return Err(error) };
+                log.warn(not_started.to_string());
+                return Ok(Exit::Command(not_started.status));
             }
         }
     };

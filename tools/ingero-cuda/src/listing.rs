@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use ingero_common::discover::{Library, Scanner, inspect_file, ldcache};
+use ingero_common::discover::{Library, Scanner, inspect_file, ldcache, may_look_at_others};
 use ingero_common::exit::Exit;
-use ingero_common::text::{Log, Printable};
+use ingero_common::text::{Log, Printable, counted};
 
 use crate::symbols::{LibraryListing, write_listing};
 
@@ -97,8 +97,9 @@ fn find(log: &Log) -> anyhow::Result<Vec<InUse>> {
     if all.is_empty() {
         log.note("no CUDA library found: none is installed in the usual places, and no process has one open");
     }
-    if scan.cost.denied > 0 && !rustix::process::geteuid().is_root() {
-        log.note(format!("{} processes of other users could not be looked at; run it with sudo", scan.cost.denied));
+    if scan.cost.denied > 0 && !may_look_at_others() {
+        let processes = counted(scan.cost.denied as u64, "process of another user", "processes of other users");
+        log.note(format!("{processes} could not be looked at; run it with sudo"));
     }
     Ok(all)
 }

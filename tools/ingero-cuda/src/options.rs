@@ -24,19 +24,23 @@ call, the last of them counts; `seen` and `written` of the `end` record count re
 Processes and libraries are found while running: start it before or after the program. It needs root, or CAP_BPF and \
 CAP_PERFMON with leave to look at other users' processes; --list needs neither.";
 
-const EXAMPLES: &str = "\
-Examples:
+const AFTER_HELP: &str = "\
+EXAMPLES
+
   sudo ingero-cuda                             every CUDA process, those to come too
   sudo ingero-cuda -p 4711 -d 30s -o t.ndjson  one process and its children, for 30 seconds
   sudo ingero-cuda -- python3 train.py         run a command as yourself, traced, end with it
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
   ingero-cuda --list                           what would be probed, and where
 
-Exit status: 0 at the end, 2 on an error, or that of COMMAND.";
+EXIT STATUS
+
+0 at the end, 2 on an error. After COMMAND its own: 128 + n where signal n ended it, 127 where there is no such program, 126 \
+where it cannot be run.";
 
 /// What the user asks for.
 #[derive(Parser, Debug, Clone)]
-#[command(name = "ingero-cuda", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = EXAMPLES)]
+#[command(name = "ingero-cuda", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = AFTER_HELP)]
 pub struct Options {
     /// Trace these processes and their children only (a list, or several times)
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', value_parser = pid)]
@@ -46,7 +50,7 @@ pub struct Options {
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
 
-    /// Write to a file instead of stdout
+    /// Write to a file instead of stdout; a FIFO is waited for until somebody reads it, but not longer than --duration
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use ingero_common::exit::{self, Exit};
+use ingero_common::fifo::Patience;
 use ingero_common::output::Output;
 use ingero_common::signal::Stop;
 use ingero_common::{cli, cli::HasCommon};
@@ -21,7 +22,11 @@ fn body(options: &Options) -> anyhow::Result<Exit> {
     }
     let sources = sources(options)?;
     // Ctrl-C reaches the tracers too; what they still write must be read. A second one ends us.
-    let _stop = Stop::filter()?;
-    let mut out = Output::beside(options.output.as_deref(), &options.inputs)?;
-    join(options, sources, &mut out, &options.common().log(TOOL))
+    let stop = Stop::filter()?;
+    let log = options.common().log(TOOL);
+    let patience = Patience { stop: &stop, limit: None, log: &log };
+    let Some(mut out) = Output::beside(options.output.as_deref(), &options.inputs, &patience)? else {
+        return Ok(Exit::Ok);
+    };
+    join(options, sources, &mut out, &log)
 }

@@ -37,6 +37,8 @@ EXIT STATUS
 
 0 done; 2 an error, or lines that were no records (skipped and counted).
 
+NOTES
+
 A call's duration is the time that the *call* took on the host. For an asynchronous call that is the time to enqueue \
 the work, not to do it.";
 

@@ -11,7 +11,7 @@ use ingero_common::record::why;
 use ingero_common::record::write::Probes;
 use ingero_common::signal::Stop;
 use ingero_common::stream::Stream;
-use ingero_common::text::Log;
+use ingero_common::text::{Log, counted};
 use ingero_ebpf::sched::event::{Event, Why};
 use ingero_ebpf::sched::{Counters, Tracer};
 use serde::Serialize;
@@ -69,8 +69,8 @@ pub(crate) fn run(
     mode: &'static str,
     output: Output,
     stop: &Stop,
+    log: Log,
 ) -> anyhow::Result<()> {
-    let log = ingero_common::cli::HasCommon::common(options).log(TOOL);
     let stream = Stream::new(output, STREAM, TOOL, env!("CARGO_PKG_VERSION"));
     let processes = Processes::new(options.finds_cuda().then_some(options.scan_interval));
     let mut capture = Capture {
@@ -130,7 +130,7 @@ impl Capture {
         }
         match self.processes.len() {
             0 if options.finds_cuda() => self.log.note("no process uses CUDA yet; waiting for one (Ctrl-C to stop)"),
-            n => self.log.detail(format!("watching {n} processes")),
+            n => self.log.detail(format!("watching {}", counted(n as u64, "process", "processes"))),
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod sample;
 use anyhow::{Context, ensure};
 use ingero_common::discover::{ProcFs, is_gone};
 use ingero_common::exit::Exit;
+use ingero_common::fifo::Patience;
 use ingero_common::output::Output;
 use ingero_common::signal::Stop;
 use ingero_ebpf::sched::{Config, Pages, Source, Tracer};
@@ -33,10 +34,11 @@ const NICE: i32 = -10;
 pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let source = Source::find(options.probe_mode.into())?;
     check_pids(&options.pids)?;
-    // Before anything is attached: a wrong path must cost nothing. A FIFO waits here for its reader, and Ctrl-C has its
-    // usual effect so far.
-    let output = Output::open(options.output.as_deref())?;
+    let log = options.common.log(TOOL);
     let stop = Stop::tracer().context("catching signals")?;
+    // Before anything is attached: a wrong path must cost nothing, and a FIFO waits here for its reader.
+    let patience = Patience { stop: &stop, limit: options.duration, log: &log };
+    let Some(output) = Output::open(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
     let pages = match (options.no_mem, options.raw) {
         (true, _) => Pages::Off,
         (false, true) => Pages::Raw,
@@ -53,7 +55,7 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
         ring_bytes: options.ring_size,
     };
     let tracer = Tracer::new(&source, config)?;
-    capture::run(options, tracer, source.name(), output, &stop)?;
+    capture::run(options, tracer, source.name(), output, &stop, log)?;
     Ok(Exit::Ok)
 }
 

@@ -7,23 +7,30 @@ use clap::{Parser, ValueEnum};
 use ingero_common::cli::{self, Common, HasCommon};
 use ingero_ebpf::sched::ProbeMode;
 
-const EXAMPLES: &str = "\
-Examples:
+const AFTER_HELP: &str = "\
+EXAMPLES
+
   sudo ingero-sched                       CUDA processes and their descendants, until Ctrl-C
   sudo ingero-sched -p 4711 -d 60s -o s.ndjson  one process and its descendants, for a minute
   sudo ingero-sched --all | head          everything on the machine
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-chain
 
+OUTPUT
+
 Each line with \"src\":\"sched\",\"op\":\"sched_switch\" is one time that a watched thread was off the CPU: for how long \
 (dur_ns), how much of that it waited for a CPU (runq_ns), in which state it left, who took the CPU, who woke it. \
-`--schema` prints the whole contract.";
+`--schema` prints the whole contract.
+
+EXIT STATUS
+
+0 at the end, 2 on an error.";
 
 /// Traces what keeps threads off the CPU: scheduler, memory and system events, one JSON line for each.
 ///
 /// Watches the processes that use CUDA and all their descendants, now and later. Needs root, and Linux 5.15 or newer,
 /// best with BTF. Runs at a niceness of -10, to keep up when CPUs are scarce.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ingero-sched", version, after_long_help = EXAMPLES)]
+#[command(name = "ingero-sched", version, after_long_help = AFTER_HELP)]
 pub struct Options {
     /// Watch these processes and their descendants, instead of those that use CUDA
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', allow_hyphen_values = true, value_parser = cli::pid, conflicts_with = "all")]
@@ -41,7 +48,7 @@ pub struct Options {
     #[arg(short, long, value_name = "TIME", allow_hyphen_values = true, value_parser = cli::duration)]
     pub duration: Option<Duration>,
 
-    /// Write to a file instead of stdout
+    /// Write to a file instead of stdout; a FIFO is waited for until somebody reads it, but not longer than --duration
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::{Ts, mono_ns};
-use ingero_common::discover::{Scanner, ldcache};
+use ingero_common::discover::{Scanner, ldcache, may_look_at_others};
 use ingero_common::record::src;
 use ingero_common::record::write::{Text, Watch};
 use ingero_common::stream::Stream;
-use ingero_common::text::Log;
+use ingero_common::text::{Log, counted};
 use ingero_ebpf::sched::Tracer;
 use ingero_ebpf::sched::event::{Event, Head, Why};
 
@@ -93,15 +93,13 @@ impl Processes {
         let scan = scanner.scanner.scan().context("looking for processes that use CUDA in /proc")?;
         scanner.next = Instant::now() + scanner.every;
         if scan.cost.denied > 0 && !std::mem::replace(&mut scanner.denied, true) {
-            let what = format!(
-                "{} processes may not be looked at: if they use CUDA already, they are not found",
-                scan.cost.denied
-            );
-            // What is denied to root is hidden on purpose; nothing is to be done about it.
-            if rustix::process::geteuid().is_root() {
-                log.detail(what);
+            let processes = counted(scan.cost.denied as u64, "process", "processes");
+            if may_look_at_others() {
+                log.detail(format!("/proc hides {processes} from root too: those that use CUDA already are not found"));
             } else {
-                log.warn(format!("{what}; run it with sudo"));
+                log.warn(format!(
+                    "{processes} may not be looked at by this user: those that use CUDA already are not found; run it with sudo"
+                ));
             }
         }
         let mut any = false;

@@ -52,15 +52,28 @@ impl LibraryListing {
     }
 }
 
-/// Writes the listings as text for people.
+/// What stands above and below a listing.
+const HEADER: &str = "LAYER   LIBRARY";
+const LEGEND: &str = "
+operations   API calls by their base name. Each exported variant of one (_v2, _ptsz) is a function with a probe of its own;
+             an alias only jumps to another function.
+begin with   first instructions, by which the cost of a probe goes. On x86-64 the kernel emulates frame (push %rbp), push, nop
+             and jump; it single-steps the others, which takes several times as long.
+";
+
+/// Writes the listings as text for people; nothing where there are none.
 ///
 /// # Errors
 /// When `out` fails.
 pub fn write_listing(out: &mut impl Write, listings: &[LibraryListing]) -> io::Result<()> {
+    if listings.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{HEADER}")?;
     for listing in listings {
         write_one(out, listing)?;
     }
-    Ok(())
+    out.write_all(LEGEND.as_bytes())
 }
 
 fn write_one(out: &mut impl Write, listing: &LibraryListing) -> io::Result<()> {
@@ -137,11 +150,16 @@ mod tests {
         let mut text = Vec::new();
         write_listing(&mut text, &[listing]).unwrap();
         let expected = "\
+LAYER   LIBRARY
 cudart  /opt/my libs\\u{1b}[2J/libcudart.so.12  version 12  (deleted)
         85 operations as 0 functions, 6 not in this version, 2 aliases skipped
         begin with frame 138, landing pad + frame 2
         in 7 (python3), 8 (\\xff\\u{a})
 ";
-        assert_eq!(String::from_utf8(text).unwrap(), expected);
+        assert_eq!(String::from_utf8(text).unwrap(), format!("{expected}{LEGEND}"));
+        assert!(LEGEND.contains(Class::Frame.name()));
+        let mut nothing = Vec::new();
+        write_listing(&mut nothing, &[]).unwrap();
+        assert!(nothing.is_empty());
     }
 }
