@@ -27,6 +27,7 @@ fn exported(path: &Path) -> BTreeMap<String, (Option<String>, u64)> {
 }
 
 /// The first bytes of each function of an object.
+#[cfg(target_arch = "x86_64")]
 fn beginnings(path: &Path, functions: &BTreeMap<String, (Option<String>, u64)>) -> Vec<(String, u8)> {
     use object::ObjectSection;
     let bytes = std::fs::read(path).unwrap();

@@ -285,7 +285,7 @@ static void *vfork_thread(void *arg)
 	pthread_barrier_wait(&both);
 	if (!vfork()) {
 		for (;;)
-			syscall(SYS_pause);
+			syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
 	}
 	return arg;
 }
