@@ -164,6 +164,25 @@ impl Bill {
         bill
     }
 
+    /// The same bill for `ns` in all, of which what is more than it has is unexplained.
+    pub fn filled_to(mut self, ns: u64) -> Bill {
+        self.unexplained_ns += ns.saturating_sub(self.total_ns());
+        self
+    }
+
+    /// What of each cause is beyond `usual_ns(cause)`, its parties in proportion. What nothing explains is left out.
+    pub fn beyond(&self, usual_ns: impl Fn(Cause) -> u64) -> Bill {
+        let mut beyond = Bill::default();
+        for cause in Cause::ALL {
+            let all_ns = self.of(cause);
+            let excess_ns = all_ns.saturating_sub(usual_ns(cause));
+            for (party, ns) in self.parties(cause) {
+                beyond.add(cause, party, (u128::from(ns) * u128::from(excess_ns) / u128::from(all_ns.max(1))) as u64);
+            }
+        }
+        beyond
+    }
+
     /// The part that nothing explains, in nanoseconds.
     pub fn unexplained_ns(&self) -> u64 {
         self.unexplained_ns

@@ -47,6 +47,8 @@ use crate::sketch::Sketch;
 
 /// No gap is shorter.
 pub const MIN_GAP_NS: u64 = 1_000_000;
+/// Shorter stretches between calls are not looked at: a caller that has nothing else to do needs some microseconds.
+pub const MIN_SHORT_NS: u64 = 50_000;
 /// A gap lasts so many times the usual time between calls.
 pub const GAP_FACTOR: u64 = 10;
 /// A thread that has been silent so long is not waited for.
@@ -57,6 +59,8 @@ const MAX_KEPT: usize = 1024;
 const MAX_YOUNG: usize = 256;
 /// Candidates that wait to be settled.
 const MAX_PENDING: usize = 4096;
+/// Stretches too short for a gap that wait to be settled; of more, the oldest are not looked at.
+const MAX_SHORT: usize = 32_768;
 /// Threads whose calls are told apart.
 const MAX_CALLERS: usize = 4096;
 
@@ -137,12 +141,27 @@ pub fn cut(
     }
 }
 
+/// How far the streams are known.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<F> {
+    /// The latest end of any record.
+    pub now_ns: u64,
+    /// What ended so long before that is complete.
+    pub delay_ns: u64,
+    /// The scheduler's stream was read to here.
+    pub sched_ns: u64,
+    /// Whether a thread has ended.
+    pub is_dead: F,
+}
+
 /// The union of a process's calls.
 #[derive(Debug, Default)]
 pub struct Union {
     covered_ns: Option<u64>,
     between_ns: u64,
     pending: VecDeque<Between>,
+    /// Those too short for a gap.
+    short: VecDeque<Between>,
     /// By thread, the start of its last call.
     callers: HashMap<u32, u64>,
     /// By thread, a call that was told of while it hangs: its start, and the end of what was told of it.
@@ -207,35 +226,43 @@ impl Union {
             }
             if between.len_ns() >= MIN_GAP_NS {
                 self.pending.push_back(between);
+            } else if between.len_ns() >= MIN_SHORT_NS {
+                self.short.push_back(between);
+                if self.short.len() > MAX_SHORT {
+                    self.short.pop_front();
+                }
             }
         } else {
             cut(&mut self.pending, start_ns, end_ns, thread, call, gpu_busy);
+            cut(&mut self.short, start_ns, end_ns, thread, call, gpu_busy);
         }
         self.covered_ns = Some(covered_ns.max(end_ns));
     }
 
     /// The start of the oldest stretch that isn't settled.
     pub fn oldest_pending_ns(&self) -> Option<u64> {
-        self.pending.front().map(|b| b.start_ns)
+        let oldest = [self.pending.front(), self.short.front()];
+        oldest.into_iter().flatten().map(|b| b.start_ns).min()
     }
 
-    /// Takes out the next stretch that can be settled: it ended `delay_ns` ago, the scheduler's stream was read to
-    /// `sched_ns`, beyond its end, and no thread can still turn out to have been in a call. `is_dead(tid)` says whether
-    /// a thread has ended.
-    pub fn next_settled(
-        &mut self,
-        now_ns: u64,
-        delay_ns: u64,
-        sched_ns: u64,
-        is_dead: impl Fn(u32) -> bool,
-    ) -> Option<Between> {
-        let between = self.pending.front()?;
-        let in_call = |(&tid, &last_ns): (&u32, &u64)| {
-            last_ns < between.end_ns && now_ns.saturating_sub(last_ns) < SILENT_NS && !is_dead(tid)
-        };
-        let known = between.end_ns.saturating_add(delay_ns) <= now_ns && between.end_ns <= sched_ns;
-        let settled = known && !self.callers.iter().any(in_call);
+    /// Takes out the next stretch that can be settled.
+    pub fn next_settled(&mut self, known: &Known<impl Fn(u32) -> bool>) -> Option<Between> {
+        let settled = self.is_settled(self.pending.front()?, known);
         if settled || self.pending.len() > MAX_PENDING { self.pending.pop_front() } else { None }
+    }
+
+    /// The same of those too short for a gap.
+    pub fn next_short(&mut self, known: &Known<impl Fn(u32) -> bool>) -> Option<Between> {
+        if self.is_settled(self.short.front()?, known) { self.short.pop_front() } else { None }
+    }
+
+    /// Whether no thread can still turn out to have been in a call in a stretch, and who did what in it is known.
+    fn is_settled(&self, between: &Between, known: &Known<impl Fn(u32) -> bool>) -> bool {
+        let in_call = |(&tid, &last_ns): (&u32, &u64)| {
+            last_ns < between.end_ns && known.now_ns.saturating_sub(last_ns) < SILENT_NS && !(known.is_dead)(tid)
+        };
+        let is_old = between.end_ns.saturating_add(known.delay_ns) <= known.now_ns;
+        is_old && between.end_ns <= known.sched_ns && !self.callers.iter().any(in_call)
     }
 
     /// The length from which on a stretch is a gap.
@@ -483,17 +510,17 @@ mod tests {
         add(&mut union, 1, 0, 1);
         add(&mut union, 2, 1, 2);
         add(&mut union, 1, 10, 11);
-        let nobody = |_: u32| false;
-        assert!(union.next_settled(30 * MS, 5 * MS, u64::MAX, nobody).is_none(), "thread 2 may be in a long call");
-        assert!(
-            union.next_settled(30 * MS, 5 * MS, 9 * MS, |tid| tid == 2).is_none(),
-            "the scheduler's stream is late"
-        );
-        assert!(union.next_settled(30 * MS, 5 * MS, 10 * MS, |tid| tid == 2).is_some());
+        let next = |union: &mut Union, now_ms: u64, sched_ns, dead: u32| {
+            let known = Known { now_ns: now_ms * MS, delay_ns: 5 * MS, sched_ns, is_dead: |tid| tid == dead };
+            union.next_settled(&known).is_some()
+        };
+        assert!(!next(&mut union, 30, u64::MAX, 0), "thread 2 may be in a long call");
+        assert!(!next(&mut union, 30, 9 * MS, 2), "the scheduler's stream is late");
+        assert!(next(&mut union, 30, 10 * MS, 2));
         add(&mut union, 1, 50, 51);
         add(&mut union, 2, 52, 53);
-        assert!(union.next_settled(53 * MS, 5 * MS, u64::MAX, nobody).is_none(), "too young");
-        assert!(union.next_settled(55 * MS, 5 * MS, u64::MAX, nobody).is_some());
+        assert!(!next(&mut union, 53, u64::MAX, 0), "too young");
+        assert!(next(&mut union, 55, u64::MAX, 0));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::calls::{self, Call, GroupKey, Groups, SLOW_NS};
 use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::{Losses, Samples};
-use crate::gaps::{self, Before, Between, Bounds, MIN_GAP_NS, Settled, Settlement, Union};
+use crate::gaps::{self, Before, Between, Bounds, Known, MIN_GAP_NS, Settled, Settlement, Union};
 use crate::map::HashMap;
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
@@ -238,7 +238,13 @@ impl CudaProcess {
         let pid = self.pid;
         let is_dead = |tid: u32| sources.world.thread_is_dead(pid, tid);
         let sched_ns = if at_end || !sources.is_watched(pid) { u64::MAX } else { sources.sched.known_ns() };
-        while let Some(between) = self.union.next_settled(now_ns, delay_ns, sched_ns, is_dead) {
+        let known = Known { now_ns, delay_ns, sched_ns, is_dead };
+        while let Some(between) = self.union.next_short(&known) {
+            if self.startup.gaps_from_ns(at_end).is_some_and(|from_ns| between.start_ns >= from_ns) {
+                self.short(&between, sources);
+            }
+        }
+        while let Some(between) = self.union.next_settled(&known) {
             match self.startup.gaps_from_ns(at_end) {
                 None if self.early.len() < 4096 => self.early.push_back(between),
                 None => {}
@@ -297,8 +303,11 @@ impl CudaProcess {
 
     fn judge(&mut self, mut between: Between, from_ns: u64, sources: Sources<'_>, cuda_losses: &Losses) {
         let limit_ns = self.union.limit_ns();
-        if between.start_ns < from_ns || self.calls > 1000 && between.len_ns() < limit_ns / 2 {
+        if between.start_ns < from_ns {
             return;
+        }
+        if self.calls > 1000 && between.len_ns() < limit_ns / 2 {
+            return self.short(&between, sources);
         }
         if let Some(told_ns) = between.hung_at_ns {
             if between.len_ns() >= limit_ns && cuda_losses.count(self.pid, told_ns, between.end_ns) > 0 {
@@ -310,6 +319,7 @@ impl CudaProcess {
         // Unless a call that isn't on record may have given it something to do just before.
         if between.gpu_busy && cuda_losses.count(self.pid, between.start_ns, between.end_ns) == 0 {
             self.gpu_busy_ns += between.len_ns();
+            self.rates.add_gpu_busy(between.start_ns, between.end_ns);
             return;
         }
         let certain_ns = self.certain_from_ns(&between, cuda_losses);
@@ -330,7 +340,20 @@ impl CudaProcess {
             watched_ns,
             bill: path::bill(sources, between.thread, start_ns, end_ns),
         };
+        if gap.len_ns < limit_ns {
+            self.rates.add_between(end_ns, &gap.bill);
+        }
         self.settlements.entry(between.call).or_default().add(gap, limit_ns);
+    }
+
+    /// A stretch far too short for a gap: only many of them together may be told of.
+    fn short(&mut self, between: &Between, sources: Sources<'_>) {
+        if between.gpu_busy {
+            self.rates.add_gpu_busy(between.start_ns, between.end_ns);
+        } else if between.hung_at_ns.is_none() {
+            let bill = path::bill(sources, between.thread, between.start_ns, between.end_ns);
+            self.rates.add_between(between.end_ns, &bill);
+        }
     }
 
     /// From when on there were certainly no calls in a stretch that looks empty.

@@ -289,8 +289,6 @@ impl Engine {
         // A phase of the program that came and went is worth a remark; only one that lasts is more.
         let lasts = drop.end_ns + 2 * drop.window_ns >= process.returned_ns;
         let severity = if lasts { severity } else { Severity::Low };
-        let mut bill = Bill::default();
-        bill.add_unexplained(drop.lost_ns);
         let per_call = |calls: u64| drop.window_ns / calls.max(1);
         let chain = Chain {
             mono_ns: drop.start_ns,
@@ -307,7 +305,7 @@ impl Engine {
                 ),
                 samples: process.calls,
             },
-            ..self.chain(Kind::Drop, process, drop.call, severity, &bill)
+            ..self.chain(Kind::Drop, process, drop.call, severity, &drop.bill)
         };
         Some(chain.with_ratio())
     }
