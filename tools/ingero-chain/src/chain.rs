@@ -194,6 +194,9 @@ pub struct Chain {
     /// Slow calls: the part of `lost_ns` in which they may have waited for the GPU, which was at work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_wait_ns: Option<u64>,
+    /// Slow calls: they may have waited for room in the queue to the GPU; nothing on record says whether it was at work.
+    #[serde(skip)]
+    pub queue_may_be_full: bool,
     /// The slow call, the call that ends the gaps, the call that hangs or stopped coming.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub call: String,

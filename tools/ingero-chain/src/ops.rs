@@ -87,6 +87,11 @@ impl Class {
         matches!(self, Class::Launch | Class::Copy | Class::SyncCopy | Class::Set | Class::Collective)
     }
 
+    /// Whether such a call waits for the GPU by its nature.
+    pub fn waits_for_gpu(self) -> bool {
+        matches!(self, Class::Sync | Class::SyncCopy | Class::Free)
+    }
+
     /// Whether such a call is part of the process's work: gives the GPU some, or looks whether it is done.
     pub fn is_work(self) -> bool {
         self.enqueues() || matches!(self, Class::Sync | Class::Query)

@@ -202,10 +202,16 @@ impl Engine {
             let lost_share = share(slow.lost_ns, observed_ns);
             let Some(severity) = Severity::of(lost_share) else { continue };
             let (first_ns, last_ns) = (slow.first_ns, slow.last_end_ns);
-            // Nobody waits for room in the queue of a GPU that has little to do.
-            let gpu_idles = group.class().enqueues()
-                && self.samples.gpu_pct(first_ns, last_ns).is_some_and(|pct| pct < GPU_BUSY_FROM_PCT);
-            let gpu_wait_ns = if gpu_idles { 0 } else { slow.gpu_wait_ns };
+            let class = group.class();
+            let gpu_pct = self.samples.gpu_pct(first_ns, last_ns);
+            let gpu_worked = match gpu_pct {
+                Some(pct) if class.enqueues() => pct >= GPU_BUSY_FROM_PCT,
+                Some(_) => true,
+                // A synchronise tells by itself that the GPU was at work. That a queue was full, only a busy GPU does.
+                None => class.waits_for_gpu(),
+            };
+            let gpu_wait_ns = if gpu_worked { slow.gpu_wait_ns } else { 0 };
+            let queue_may_be_full = !gpu_worked && gpu_pct.is_none() && slow.gpu_wait_ns > slow.lost_ns / 2;
             // The GPU at work is worth a remark, never an alarm.
             let severity = if gpu_wait_ns > slow.lost_ns / 2 { Severity::Low } else { severity };
             let lost = self.lost_between(process.pid, first_ns, last_ns);
@@ -217,6 +223,7 @@ impl Engine {
                 lost_ns: slow.lost_ns,
                 lost_share,
                 gpu_wait_ns: Some(gpu_wait_ns).filter(|&ns| ns > 0),
+                queue_may_be_full,
                 bytes: call.bytes().map(|(from, to)| [from, to]),
                 p50_ns: group.durations.median_ns(),
                 p99_ns: p99_ns(group),
@@ -366,6 +373,7 @@ impl Engine {
             proven: None,
             proven_ns: None,
             gpu_wait_ns: None,
+            queue_may_be_full: false,
             call: String::new(),
             call_src: String::new(),
             dir: None,

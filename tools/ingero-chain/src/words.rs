@@ -107,7 +107,7 @@ fn summary(chain: &Chain) -> String {
         Kind::SlowCall => {
             let class = Class::of(&chain.call_src, &chain.call);
             let waits = match gpu_at_work(chain) {
-                true if !matches!(class, Class::Sync | Class::SyncCopy | Class::Free) => {
+                true if !class.waits_for_gpu() => {
                     ", mostly waiting for room in the queue of the GPU, which was at work"
                 }
                 true => ", mostly waiting for the GPU, which was at work",
@@ -473,6 +473,12 @@ fn advice_for(
         Cause::Wait => (
             format!("watch {} as well (ingero-sched --pid) to see what it does", line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid))),
             format!("the process waited for it for {took}, and nothing more is on record"),
+        ),
+        Cause::DriverCpu | Cause::Blocked if in_call && chain.queue_may_be_full => (
+            "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for room in its queue and no fault; \
+             else look for what makes the driver work or wait in this call"
+                .to_owned(),
+            format!("{} for {took}, with 512 operations or more not waited for by then, at which its queue may be full", phrase(line)),
         ),
         Cause::DriverCpu if in_call && !gpu_at_work(chain) => (
             "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
