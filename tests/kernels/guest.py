@@ -26,13 +26,13 @@ def empty_disk(path):
 
 
 class Guest:
-    """A running guest. It is a context: qemu ends with it, however it ends."""
+    """A running guest. It is a context: qemu ends with it, and with this process, should that be killed."""
 
     def __init__(self, vmlinuz, initramfs, disk, console):
         self.console = console
         self.process = subprocess.Popen(
             # A CPU of the oldest kind that distributions still build for: Linux 7.3 dies of the newest one as qemu 7.2 emulates it.
-            [QEMU, "-nodefaults", "-no-user-config", "-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "Nehalem",
+            ["setpriv", "--pdeathsig=KILL", "--", QEMU, "-nodefaults", "-no-user-config", "-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "Nehalem",
              "-smp", "2", "-m", MEMORY, "-display", "none", "-no-reboot",
              "-serial", "file:" + console, "-serial", "stdio",
              # NVMe is built into these kernels. What a guest writes is gone with it.

@@ -12,6 +12,8 @@ Exit: 0 all right, 1 a report differs from the truth (or an invariant is broken)
 
 import argparse
 import collections
+import concurrent.futures
+import functools
 import os
 import subprocess
 import sys
@@ -40,8 +42,13 @@ def keep(where, seed, scenario, joined, chained):
             out.write(data)
 
 
-def one(args, seed, work):
-    """One seed: (scenario, failures)."""
+def one(args, seed):
+    """One seed: (scenario as text, failures)."""
+    with tempfile.TemporaryDirectory() as work:
+        return judged(args, seed, work)
+
+
+def judged(args, seed, work):
     scenario = Scenario(seed, args.kind, args.lossy)
     fails = [("simulator", text) for text in selftest.problems(scenario)]
     if args.self_test:
@@ -59,7 +66,7 @@ def one(args, seed, work):
             fails.append(("crash", f"{err.cmd[0]} did not end within {err.timeout} s"))
     if args.keep and (fails or args.verbose):
         keep(args.keep, seed, scenario, joined, chained)
-    return scenario, fails
+    return str(scenario), fails
 
 
 def main():
@@ -75,9 +82,9 @@ def main():
     if not args.bin and not args.self_test:
         parser.error("--bin is missing: where are ingero-join and ingero-chain?")
     kinds, bad = collections.Counter(), 0
-    with tempfile.TemporaryDirectory() as work:
-        for seed in args.seeds:
-            scenario, fails = one(args, seed, work)
+    # Each seed stands for itself, so every CPU can have one.
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        for seed, (scenario, fails) in zip(args.seeds, pool.map(functools.partial(one, args), args.seeds)):
             if fails:
                 bad += 1
                 print(f"seed {seed}: {scenario}")

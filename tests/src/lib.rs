@@ -29,7 +29,7 @@ mod workload;
 pub use binaries::{bin, bin_dir, repository};
 pub use compiler::compiled;
 pub use guest::Guest;
-pub use machine::{Machine, TIERS, has_tier, in_mounts, tiers, with_tracefs, without_root};
+pub use machine::{Machine, TIERS, has_tier, in_mounts, tiers, with_tracefs, without_btf, without_root};
 pub use process::{Background, Output, tool};
 pub use records::Records;
 pub use tracing::{Tracers, cuda, in_tier, report, sched, watching};

@@ -68,6 +68,12 @@ pub fn in_mounts(prepare: &str, command: &Command) -> Command {
     wrapped
 }
 
+/// The same command as on a kernel without type information, with nothing in its place: tracefs is hidden too.
+pub fn without_btf(command: &Command) -> Command {
+    let hide = |place| format!("{{ [ ! -d {place} ] || mount -t tmpfs none {place}; }}");
+    in_mounts(&["/sys/kernel/btf", "/sys/kernel/tracing", "/sys/kernel/debug"].map(hide).join(" && "), command)
+}
+
 /// The same command with tracefs where a tracer looks for it: mounted for it alone where it is not mounted already.
 pub fn with_tracefs(command: &Command) -> Command {
     in_mounts("{ [ -e /sys/kernel/tracing/uprobe_events ] || mount -t tracefs none /sys/kernel/tracing; }", command)

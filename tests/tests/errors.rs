@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use ingero_tests::{Background, Machine, Output, in_mounts, tool, without_root};
+use ingero_tests::{Background, Machine, Output, in_mounts, tool, without_btf, without_root};
 
 #[test]
 fn not_root() {
@@ -70,7 +70,7 @@ fn an_output_that_cannot_be_made() {
 fn no_btf() {
     let _machine = Machine::take();
     for name in ["ingero-cuda", "ingero-sched"] {
-        let mut command = in_mounts("mount -t tmpfs none /sys/kernel/btf", &tool(name));
+        let mut command = without_btf(&tool(name));
         Output::of(command.args(["--duration", "1s"])).exits(2).says_in_one_line(&[name, "BTF"]);
     }
 }

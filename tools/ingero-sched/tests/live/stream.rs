@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use ingero_tests::{in_mounts, without_root};
+use ingero_tests::{in_mounts, without_btf, without_root};
 
 use super::*;
 
@@ -138,9 +138,7 @@ pub(crate) fn what_cannot_start_says_why_in_one_line() {
     Output::of(&mut in_mounts("mount -t tmpfs none /proc", &tool()))
         .exits(2)
         .says_in_one_line(&["/proc", "mount -t proc"]);
-    Output::of(&mut in_mounts("mount -t tmpfs none /sys/kernel/btf", &tool()))
-        .exits(2)
-        .says_in_one_line(&["no BTF", "CONFIG_DEBUG_INFO_BTF"]);
+    Output::of(&mut without_btf(&tool())).exits(2).says_in_one_line(&["no BTF", "CONFIG_DEBUG_INFO_BTF"]);
     Output::of(tool().args(["--ring-size", "1k"]))
         .exits(2)
         .shows("the limits", |o| o.stderr.contains("between 64k and 2g"));
