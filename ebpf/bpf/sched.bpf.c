@@ -324,8 +324,10 @@ int BPF_PROG(mm_page_alloc, struct page *page, unsigned int order)
 	now = bpf_ktime_get_ns();
 	if (!tracing(now))
 		return 0;
-	add_pages(&t->pages, order, now);
 	if (pages_due(&t->pages, now))
+		flush_pages(task, t);
+	add_pages(&t->pages, order, now);
+	if (raw_pages)
 		flush_pages(task, t);
 	return 0;
 }

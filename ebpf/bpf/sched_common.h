@@ -109,11 +109,13 @@ static __always_inline void irq_reset(void)
 }
 
 /*
- * The page allocations of a thread since they were written last. Written are sums, at the latest after PAGES_MAX_NS:
+ * The page allocations of a thread since they were written last. Written are sums over less than PAGES_MAX_NS each:
  *
  *     t=100  a page      from 100, to 100, count 1, bytes 4096
  *     t=130  two pages   from 100, to 130, count 2, bytes 12288
  *     t=180  the thread leaves the CPU: one record [100, 130), count 2, bytes 12288; the sums are empty again
+ *
+ * A thread that stays on its CPU has them written by its next allocation or the timer's next tick after that time.
  */
 #define PAGES_MAX_NS 10000000ull
 
@@ -129,10 +131,10 @@ struct page_sums {
 
 static __always_inline bool pages_due(struct page_sums *sums, __u64 now)
 {
-	return sums->count && (raw_pages || now - sums->from_ns >= PAGES_MAX_NS);
+	return sums->count && now - sums->from_ns >= PAGES_MAX_NS;
 }
 
-/* The current thread was given 2^order pages. */
+/* The current thread was given 2^order pages. Sums that are due have been written before. */
 static __always_inline void add_pages(struct page_sums *sums, __u32 order, __u64 now)
 {
 	sums->busy = 1;

@@ -282,8 +282,10 @@ int mm_page_alloc(void *ctx)
 	/* There was none to give. */
 	if (frame == ~0ul)
 		return 0;
-	add_pages(&t->pages, order, now);
 	if (pages_due(&t->pages, now))
+		flush_pages(t);
+	add_pages(&t->pages, order, now);
+	if (raw_pages)
 		flush_pages(t);
 	return 0;
 }
