@@ -51,6 +51,8 @@ pub struct Record<'a> {
     /// A call told of while it hangs: its own record follows.
     pub stuck: bool,
     pub late: bool,
+    /// Another tracer's record of the same, by ingero-join.
+    pub double: bool,
 
     // Calls.
     pub depth: u32,

@@ -377,6 +377,9 @@ pub struct Summary {
     pub lost: u64,
     /// Records that came later than the join's window.
     pub late: u64,
+    /// Records of a second tracer that say again what another one says: left out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub double: u64,
     /// Processes that ended long ago and of which nothing is kept.
     #[serde(skip_serializing_if = "is_zero")]
     pub forgotten_processes: u64,

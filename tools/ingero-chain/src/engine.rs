@@ -69,6 +69,8 @@ pub struct Engine {
     pub(crate) hosts: Vec<String>,
     pub(crate) lost: u64,
     pub(crate) late: u64,
+    /// Records of a second tracer beside another one of its kind.
+    pub(crate) double: u64,
     /// Processes with CUDA calls that had ended and of which nothing is kept.
     pub(crate) forgotten: u64,
 }
@@ -129,6 +131,10 @@ impl Engine {
         }
         if record.src.0 == src::INGERO {
             return self.frame(record, start_ns, end_ns);
+        }
+        if record.double {
+            self.double += 1;
+            return;
         }
         let held = self.leap.take();
         if self.now_ns > 0 && end_ns > self.now_ns.saturating_add(LEAP_NS) {

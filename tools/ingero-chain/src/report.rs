@@ -511,6 +511,7 @@ impl Engine {
             bad_lines: self.bad_lines,
             lost: self.lost,
             late: self.late,
+            double: self.double,
             forgotten_processes: self.forgotten,
             not_judged_ns: self.cuda.values().map(|p| p.not_judged_ns).sum(),
             gpu_busy_ns: self.cuda.values().map(|p| p.gpu_busy_ns).sum(),

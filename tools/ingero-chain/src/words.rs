@@ -187,6 +187,10 @@ pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
             "{calls} {were} traced by entry alone: nothing is said about the time in and between such calls"
         ));
     }
+    if summary.double > 0 {
+        let records = count(summary.double, "record");
+        lines.push(format!("traced twice: {records} of a second tracer of the same processes, counted nowhere"));
+    }
     if summary.gpu_busy_ns > 0 {
         let took = Nanos(summary.gpu_busy_ns);
         lines.push(format!(

@@ -13,7 +13,13 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::host::Host;
 
 /// `line` with what is to be added before its last brace.
-pub(crate) fn annotate(into: &mut Vec<u8>, line: &[u8], host: Option<&Host>, late: bool) -> io::Result<()> {
+pub(crate) fn annotate(
+    into: &mut Vec<u8>,
+    line: &[u8],
+    host: Option<&Host>,
+    late: bool,
+    double: bool,
+) -> io::Result<()> {
     into.clear();
     // A record is an object, so there is one; and it has keys, so a comma is due.
     let end = line.iter().rposition(|&b| b == b'}').unwrap_or(line.len());
@@ -24,6 +30,9 @@ pub(crate) fn annotate(into: &mut Vec<u8>, line: &[u8], host: Option<&Host>, lat
     }
     if late {
         into.extend_from_slice(b",\"late\":true");
+    }
+    if double {
+        into.extend_from_slice(b",\"double\":true");
     }
     into.extend_from_slice(&line[end..]);
     Ok(())

@@ -90,6 +90,9 @@ pub(crate) struct OwnEnd {
     /// Written, but behind their place.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) late: u64,
+    /// Written, but another input says the same.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) double: u64,
     pub(crate) lost: BTreeMap<&'static str, u64>,
     /// CPU time of this tool; only where an input was live, since it differs from run to run.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -31,10 +31,12 @@ pub(crate) struct Item {
     pub(crate) side: Side,
     /// It came in flagged `late` already.
     pub(crate) late: bool,
+    /// It came in flagged `double` already.
+    pub(crate) double: bool,
 }
 
 /// Whose record it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     /// The stream about itself: `src` is `ingero`.
     Frame,
@@ -62,7 +64,7 @@ pub(crate) enum Time {
 pub(crate) enum Kind {
     /// Nothing that the join acts on.
     Other,
-    /// A call; `outermost` when it is to get a `host` object.
+    /// A call; `outermost` when it is to get a `host` object, unless another input has it.
     Call { outermost: bool },
     /// A thread was off the CPU.
     Switch(Switch),
@@ -173,6 +175,7 @@ impl Item {
             kind: Kind::Other,
             side: Side::Other,
             late: false,
+            double: false,
         }
     }
 
@@ -186,6 +189,7 @@ impl Item {
             kind: Kind::of(record, line, holders),
             side: Side::of(&record.src),
             late: record.late,
+            double: record.double,
         }
     }
 }
@@ -207,7 +211,7 @@ impl Kind {
             s if src::is_call(s) => {
                 // A call told of while it hangs has another record to come, and the sleep that its thread is in has none yet.
                 let known = record.dur_ns.is_some() && !record.stuck;
-                Kind::Call { outermost: known && record.depth == 0 && record.host.is_none() }
+                Kind::Call { outermost: known && record.depth == 0 && record.host.is_none() && !record.double }
             }
             src::SCHED => sched(record, holders),
             src::MEM if &*record.op == "mm_page_alloc" => {

@@ -13,15 +13,17 @@ use ingero_common::text::Log;
 use serde::Serialize;
 
 use crate::attribution::Attribution;
+use crate::doubles::Doubles;
 use crate::edit;
 use crate::filter::Filter;
 use crate::format::{Writer, writer};
 use crate::frame::Frame;
 use crate::host::Host;
-use crate::item::{Kind, Side};
+use crate::item::{Item, Kind, Side, Task};
 use crate::late::Late;
 use crate::merge::{Entry, Merge, Step};
 use crate::options::Options;
+use crate::process::Key;
 use crate::queue::Hub;
 use crate::sink::Sink;
 
@@ -48,6 +50,9 @@ pub(crate) struct Join<'a> {
     window_ns: u64,
     merge: Merge,
     attribution: Attribution,
+    doubles: Doubles,
+    /// Inputs of which it was said that both have a process: whose side, the one that is believed, the other one.
+    told_doubles: Vec<(Side, usize, usize)>,
     filter: Filter,
     frame: Frame,
     /// First lines of the inputs, until the output begins.
@@ -86,6 +91,7 @@ struct Counts {
     written: u64,
     filtered: u64,
     late: u64,
+    double: u64,
     bad_lines: u64,
 }
 
@@ -108,6 +114,8 @@ impl<'a> Join<'a> {
             window_ns,
             attribution: Attribution::new(merge.lanes.len(), window_ns),
             merge,
+            doubles: Doubles::default(),
+            told_doubles: Vec::new(),
             filter: Filter::new(options),
             frame: Frame::default(),
             heads: Vec::new(),
@@ -189,7 +197,7 @@ impl<'a> Join<'a> {
     }
 
     /// The next line in order.
-    fn line(&mut self, entry: Entry) -> anyhow::Result<()> {
+    fn line(&mut self, mut entry: Entry) -> anyhow::Result<()> {
         let item = entry.item();
         if matches!(item.kind, Kind::LossAhead { .. }) {
             self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns);
@@ -209,7 +217,14 @@ impl<'a> Join<'a> {
                 self.attribution.started(entry.lane(), &start.tool);
                 self.inputs[entry.lane()].tool = start.tool.clone();
             }
-            _ => self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns),
+            _ => {
+                entry.double = self.is_double(&entry);
+                let item = entry.item();
+                // A thread is off the CPU once, however many tell of it.
+                if !entry.double || !matches!(item.kind, Kind::Switch(_) | Kind::Pages { .. }) {
+                    self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns);
+                }
+            }
         }
         self.newest_ns = self.newest_ns.max(entry.end_ns);
         self.ahead_bytes += entry.held_bytes();
@@ -227,6 +242,48 @@ impl<'a> Join<'a> {
             self.out.sink().flush_if_due()?;
         }
         Ok(())
+    }
+
+    /// Whether another input says the same, after what the record itself tells of who watches whom.
+    fn is_double(&mut self, entry: &Entry) -> bool {
+        let Item { kind, side, pid, double, .. } = entry.item();
+        let lane = entry.lane();
+        match kind {
+            Kind::Watch | Kind::WatchSched if let Some(pid) = *pid => {
+                let side = if matches!(kind, Kind::WatchSched) { Side::Sched } else { Side::Cuda };
+                self.doubles.watch(side, Key { domain: entry.domain, pid }, lane);
+            }
+            Kind::End { of_sched } => {
+                let side = of_sched.map(|of_sched| if of_sched { Side::Sched } else { Side::Cuda });
+                self.doubles.stopped(side, lane);
+            }
+            _ => {}
+        }
+        let (Side::Cuda | Side::Sched, Some(pid)) = (side, *pid) else { return false };
+        let key = Key { domain: entry.domain, pid };
+        let lanes = &self.merge.lanes;
+        let tells = |other: usize| !lanes[other].has_ended() || lanes[other].high_ns() >= entry.end_ns;
+        let before = self.doubles.before(*side, key, lane, tells);
+        if matches!(kind, Kind::Task(Task::ProcessExit)) {
+            self.doubles.ended(key);
+        }
+        if let Some(first) = before {
+            self.tell_of_doubles(*side, pid, first, lane);
+        }
+        *double || before.is_some()
+    }
+
+    fn tell_of_doubles(&mut self, side: Side, pid: u32, first: usize, second: usize) {
+        if self.told_doubles.contains(&(side, first, second)) {
+            return;
+        }
+        self.told_doubles.push((side, first, second));
+        let tool = if side == Side::Cuda { "ingero-cuda" } else { "ingero-sched" };
+        let (first, second) = (&self.merge.lanes[first].name, &self.merge.lanes[second].name);
+        self.log.warn(format!(
+            "{first} and {second} both tell of process {pid}: two {tool} traced it at once. What {second} says again is marked \
+             \"double\":true, and ingero-chain leaves it out; to have it once, join one of them only"
+        ));
     }
 
     /// Everything that waits is written: nothing will come soon, or ever.
@@ -271,19 +328,20 @@ impl<'a> Join<'a> {
             return Ok(());
         }
         self.counts.written += counted;
+        self.counts.double += u64::from(entry.double);
         let host = match (&item.kind, item.pid, item.tid) {
-            (Kind::Call { outermost: true }, Some(pid), Some(tid)) => Some(self.host(entry, pid, tid)),
+            (Kind::Call { outermost: true }, Some(pid), Some(tid)) if !entry.double => Some(self.host(entry, pid, tid)),
             _ => None,
         };
-        let flag_late = entry.late && !item.late;
+        let (flag_late, flag_double) = (entry.late && !item.late, entry.double && !item.double);
         if let Some(mono_ns) = self.filter.moved(item, start_ns) {
             let ts = self.frame.ts(mono_ns);
             edit::at_time(&mut self.line, entry.line(), mono_ns, ts)?;
             self.out.record(&self.line)?;
-        } else if host.is_none() && !flag_late {
+        } else if host.is_none() && !flag_late && !flag_double {
             self.out.record(entry.line())?;
         } else {
-            edit::annotate(&mut self.line, entry.line(), host.as_ref(), flag_late)?;
+            edit::annotate(&mut self.line, entry.line(), host.as_ref(), flag_late, flag_double)?;
             self.out.record(&self.line)?;
         }
         self.attribution.written(entry.domain, item, start_ns, end_ns);
@@ -386,6 +444,7 @@ impl<'a> Join<'a> {
         end.written = self.counts.written;
         end.filtered = self.counts.filtered;
         end.late = self.counts.late;
+        end.double = self.counts.double;
         if self.counts.bad_lines > 0 {
             end.lost.insert("bad_line", self.counts.bad_lines);
         }

@@ -60,6 +60,8 @@ pub(crate) struct Entry {
     pub(crate) domain: u16,
     /// Its place in the output had passed when it came.
     pub(crate) late: bool,
+    /// Another input says the same.
+    pub(crate) double: bool,
 }
 
 const LANE_SHIFT: u32 = 48;
@@ -375,6 +377,7 @@ impl Merge {
                     index: index as u32,
                     domain: lane.domain,
                     late: false,
+                    double: false,
                     batch,
                 });
                 return Ok(());
@@ -400,6 +403,7 @@ impl Merge {
             index: index as u32,
             domain: lane.domain,
             late: false,
+            double: false,
             batch: Rc::clone(&batch),
         };
         if let Kind::LossAhead { start_ns, end_ns } = item.kind {

@@ -306,3 +306,63 @@ fn a_long_silence_is_no_wrong_time() {
         .collect();
     assert_eq!(hosts, [(MS, true), (MS, true)]);
 }
+
+fn watch_cuda(stream: Stream, ms: u64, pid: u32) -> Stream {
+    let rest = format!(r#""pid":{pid},"tid":{pid},"why":"cuda","stream":"cuda""#);
+    stream.put("ingero", "watch", at(ms), &rest)
+}
+
+fn end_of(stream: Stream, ms: u64, name: &str) -> Stream {
+    stream.put("ingero", "end", at(ms), &format!(r#""stream":"{name}","seen":0,"written":0,"lost":{{}}"#))
+}
+
+/// Of each call, whether it is marked.
+fn marked(joined: &support::Joined, pid: u32) -> Vec<bool> {
+    let calls = joined.with_op("cudaMalloc");
+    calls.iter().filter(|r| r["pid"] == pid).map(|r| r.get("double").is_some()).collect()
+}
+
+#[test]
+fn two_tracers_on_one_process_tell_of_each_call_once() {
+    // Both see 100; each one sees another process that the other doesn't.
+    let first = watch_cuda(Stream::of("ingero-cuda"), 0, 100).call(at(10), MS, 100, 100);
+    let first = watch_cuda(first, 12, 200).call(at(20), MS, 100, 100).call(at(21), MS, 200, 200);
+    let first = end_of(first, 30, "cuda");
+    let second = watch_cuda(Stream::of("ingero-cuda"), 15, 100).call(at(20) + 900, MS, 100, 100);
+    let second = watch_cuda(second, 22, 300).call(at(23), MS, 300, 300).call(at(40), MS, 100, 100);
+    let second = end_of(second, 50, "cuda");
+    let joined = joined([&second, &first], &[]).unwrap();
+    assert_eq!(marked(&joined, 100), [false, false, true, false], "{:#?}", joined.lines);
+    assert_eq!((marked(&joined, 200), marked(&joined, 300)), (vec![false], vec![false]));
+    let calls = joined.with_op("cudaMalloc");
+    assert!(calls.iter().all(|r| r.get("host").is_some() != r.get("double").is_some()), "{calls:#?}");
+    assert_eq!(joined.with_op("end").last().unwrap()["double"], 1);
+    // Joined again, it is as it was.
+    let again = support::joined([&Stream(joined.lines.clone())], &[]).unwrap();
+    assert_eq!(again.with_op("cudaMalloc"), calls);
+}
+
+#[test]
+fn a_tracer_that_was_killed_hands_over_to_the_next() {
+    let first = watch_cuda(Stream::of("ingero-cuda"), 0, 100).call(at(10), MS, 100, 100);
+    let second = watch_cuda(Stream::of("ingero-cuda"), 500, 100).call(at(600), MS, 100, 100);
+    let joined = joined([&first, &end_of(second, 700, "cuda")], &[]).unwrap();
+    assert_eq!(marked(&joined, 100), [false, false], "{:#?}", joined.lines);
+}
+
+#[test]
+fn a_thread_that_two_tracers_saw_asleep_slept_once() {
+    let cuda = Stream::of("ingero-cuda").call(at(10), 10 * MS, 100, 100).end(at(90));
+    let sched = |skew_ns: u64| {
+        let rest = format!(r#""dur_ns":{},"pid":100,"tid":100,"state":"S","runq_ns":0"#, 5 * MS);
+        let stream = Stream::of("ingero-sched").watch(at(0) + skew_ns, 100);
+        end_of(stream.put("sched", "sched_switch", at(12) + skew_ns, &rest), 90, "sched")
+    };
+    let joined = joined([&cuda, &sched(0), &sched(700)], &[]).unwrap();
+    assert_eq!(joined.with_op("cudaMalloc")[0]["host"]["sleep_ns"], 5 * MS, "{:#?}", joined.lines);
+    let switches = joined.with_op("sched_switch");
+    assert_eq!(
+        switches.iter().map(|r| r["double"].clone()).collect::<Vec<_>>(),
+        [serde_json::Value::Null, true.into()]
+    );
+}

@@ -25,6 +25,8 @@ pub(crate) struct Row<'a> {
     pub(crate) comm: Str<'a>,
     pub(crate) open: bool,
     pub(crate) late: bool,
+    /// A second tracer's record of what is in another one.
+    pub(crate) double: bool,
 
     pub(crate) depth: u32,
     pub(crate) ret: Option<i64>,

@@ -118,6 +118,9 @@ impl<'c> Inserter<'c> {
             }
         };
         seen.records += 1;
+        if row.double {
+            return Ok(());
+        }
         seen.count(&row.src, &row.op);
         seen.place(&row);
         seen.grid.add(&row);

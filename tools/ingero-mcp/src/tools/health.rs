@@ -219,6 +219,13 @@ fn warnings(report: &Report, facts: &Facts, problem: Option<&str>, growing: bool
         summary.lost > 0,
         format!("{} records were lost: see losses; chains of those times may be incomplete", summary.lost),
     );
+    warn(
+        summary.double > 0,
+        format!(
+            "{} records of a second tracer of the same processes say again what others say; they are left out",
+            summary.double
+        ),
+    );
     warn(summary.late > 0, format!("{} records came late and stand behind their place", summary.late));
     warn(summary.bad_lines > 0, format!("{} lines were no records", summary.bad_lines));
     warn(
