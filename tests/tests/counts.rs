@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use ingero_tests::{Background, Machine, Workload, cuda, plan, watching};
+use std::io::Write;
+
+use ingero_tests::{Background, Machine, Output, Workload, cuda, plan, tool, watching};
 use ingero_workload::plan::Plan;
 
 /// Four threads, a million calls between them.
@@ -56,4 +58,36 @@ fn what_a_full_ring_cannot_take_is_counted() {
         assert_eq!((&record["stream"], &record["why"]), (&"cuda".into(), &"ring_full".into()), "{record}");
         assert!(record["mono_ns"].is_u64() && record["dur_ns"].is_u64(), "{record}");
     }
+}
+
+/// Two tracers see each call, its children's too, and the pipeline counts it once.
+#[test]
+fn what_two_tracers_see_counts_once() {
+    let _machine = Machine::take();
+    let workload = Workload::at_its_gate(&Plan { threads: 2, forks: 1, ..plan(&["cudaMalloc*31"]) });
+    let pid = workload.pid();
+    let mut tracers = [Background::start(&mut cuda(pid)), Background::start(&mut cuda(pid))];
+    for tracer in &mut tracers {
+        tracer.wait_for("the watch record", |r| watching(r, "cuda", pid));
+    }
+    let calls = workload.run().all_calls();
+    let files = tracers.map(|tracer| {
+        let out = tracer.wait().exits(0);
+        let records = out.records();
+        assert_eq!(records.calls().filter(|r| r["depth"] == 0).count() as u64, calls, "{out}");
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&out.stdout).unwrap();
+        file
+    });
+    let mut join = tool("ingero-join");
+    let joined = Output::of(join.args(files.each_ref().map(tempfile::NamedTempFile::path))).exits(0);
+    assert!(joined.stderr.contains(&format!("process {pid}")), "people are told\n{joined}");
+    let records = joined.records();
+    let once = records.calls().filter(|r| r.get("double").is_none());
+    assert_eq!((once.count() as u64, records.calls().count() as u64), (calls, 2 * calls), "{joined}");
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&joined.stdout).unwrap();
+    let said = Output::of(tool("ingero-chain").args(["--format", "ndjson"]).arg(file.path())).exits(0);
+    let summary = said.records().only("chain", "summary").clone();
+    assert_eq!((&summary["calls"], &summary["double"]), (&calls.into(), &calls.into()), "{summary}");
 }
