@@ -71,10 +71,6 @@ impl Serialize for Cause {
 }
 
 /// Who a cause points at. The default is nobody.
-///
-/// Who had the CPU that somebody waited for is known at two instants only: who took it, and who held it when the wait
-/// was over. Of two competitors that is all there is to know; of three or more, those between are not on record, and
-/// the time of the wait is shared by the two that are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Party {
     /// Process (TGID); 0 = nobody.

@@ -22,8 +22,8 @@
 //!
 //! The same account says whether a call that took long may have waited for the GPU ([`Drain::may_wait`]). A free that is not
 //! stream-ordered waits for what was enqueued, so not where everything has been waited for. A launch returns at once unless
-//! the queue to the GPU is full; there is room for about a thousand operations (1,022 to 1,024 were counted on drivers of
-//! several years), so it may be full where half as many may be outstanding on that stream:
+//! the queue to the GPU is full; there is room for about a thousand operations, so it may be full where half as many may be
+//! outstanding on that stream:
 //!
 //! ```text
 //!   launch x 400 sync  launch x 400 sync …             a slow launch is the host's

@@ -9,6 +9,7 @@ use crate::cause::Party;
 use crate::evidence::{GpuSamples, Loss, Losses, Samples};
 use crate::map::{HashMap, HashSet};
 use crate::names::{Names, Thread};
+use crate::occupancy::{Came, Occupancy};
 use crate::oom::Kills;
 use crate::path::Sources;
 use crate::process::CudaProcess;
@@ -41,6 +42,7 @@ const MAX_HOSTS: usize = 8;
 pub struct Engine {
     pub(crate) names: Names,
     pub(crate) world: World,
+    pub(crate) occupancy: Occupancy,
     pub(crate) sched_losses: Losses,
     pub(crate) cuda_losses: Losses,
     pub(crate) samples: Samples,
@@ -257,7 +259,13 @@ impl Engine {
     /// What paths are read from.
     pub(crate) fn sources(&self) -> Sources<'_> {
         let sched = self.tracers.sched();
-        Sources { world: &self.world, losses: &self.sched_losses, samples: &self.samples, sched }
+        Sources {
+            world: &self.world,
+            occupancy: &self.occupancy,
+            losses: &self.sched_losses,
+            samples: &self.samples,
+            sched,
+        }
     }
 
     fn frame(&mut self, record: &Record<'_>, start_ns: u64, end_ns: u64) {
@@ -405,12 +413,22 @@ impl Engine {
             _ => ([Party::default(); 2], false),
         };
         let waker = if record.waker_irq { Thread::default() } else { thread(&record.waker) };
-        let off = Off { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free };
-        if self.world.add_off(pid, tid, off) {
+        let cpu = record.cpu.filter(|_| !record.open);
+        // Of who has slept it is known where it came back. On an idle CPU it waited for nobody there.
+        let waited_on = cpu.filter(|_| prev.pid != 0).and_then(|cpu| u16::try_from(cpu).ok());
+        let off = Off { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free, waited_on };
+        if let Some(left) = self.world.add_off(pid, tid, off, cpu) {
+            let this = Thread { pid, tid, name: self.names.id(&record.comm) };
+            if let (Some(came), Some(_)) = (left.came, &record.by) {
+                self.occupancy.left(this, came, left.at_ns, by, end_ns);
+            }
+            if let (Some(cpu), Some(_)) = (cpu, &record.prev) {
+                self.occupancy.came(this, Came { at_ns: end_ns, cpu }, prev);
+            }
             let life = self.world.process_over(pid, start_ns, end_ns);
             life.sched_watch.heard(end_ns);
             if tid == pid {
-                life.name = self.names.id(&record.comm);
+                life.name = this.name;
             }
             self.stats(record, start_ns, end_ns, |stats| stats.switch(&off));
         }
@@ -453,6 +471,7 @@ impl Engine {
         let delay_ns = if self.samples.any() { SETTLE_WITH_SAMPLES_NS } else { SETTLE_NS };
         let now_ns = self.now_ns;
         let mut horizon_ns = now_ns;
+        self.occupancy.sort();
         let mut cuda = std::mem::take(&mut self.cuda);
         for process in cuda.values_mut() {
             process.settle(now_ns, delay_ns, at_end, self.sources(), &self.cuda_losses);
@@ -462,6 +481,7 @@ impl Engine {
         if !at_end {
             // A process at its very first call is only seen when that call ends, and needs nothing from before.
             self.world.forget_before(horizon_ns, now_ns);
+            self.occupancy.forget_before(horizon_ns, now_ns);
             self.forget_processes();
         }
     }

@@ -61,6 +61,11 @@ impl Losses {
         self.all.iter().filter(move |loss| loss.touches(pid, from_ns, to_ns))
     }
 
+    /// The last instant up to `to_ns` at which records of anybody were lost.
+    pub fn last_ns(&self, to_ns: u64) -> Option<u64> {
+        self.all.iter().filter(|loss| loss.start_ns <= to_ns).map(|loss| loss.end_ns.min(to_ns)).max()
+    }
+
     /// How many records are missing there; an unknown number counts as one.
     pub fn count(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
         self.touching(pid, from_ns, to_ns).map(|loss| loss.count.unwrap_or(1)).sum()

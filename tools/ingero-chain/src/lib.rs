@@ -10,6 +10,7 @@
 //! - [`calls`]: which calls were slow, beyond what is usual for their kind?
 //! - [`gaps`]: when was no call in flight in the whole process?
 //! - [`drain`]: had the GPU anything left to do then?
+//! - [`occupancy`]: who had the CPU that a thread waited for?
 //! - [`path`]: what was the thread that made the next call waiting for?
 //! - [`stall`], [`rates`]: did the calls stop, hang, or come less often?
 //! - [`oom`]: who was killed for memory?
@@ -26,6 +27,7 @@ pub mod family;
 pub mod gaps;
 pub mod map;
 pub mod names;
+pub mod occupancy;
 pub mod oom;
 pub mod ops;
 pub mod options;

@@ -29,6 +29,7 @@
 use crate::cause::{Bill, Cause, Party, Slept};
 use crate::evidence::{Losses, Quota, Samples};
 use crate::names::Thread;
+use crate::occupancy::Occupancy;
 use crate::tracers::Until;
 use crate::watch::Part;
 use crate::world::{Off, State, ThreadLife, World};
@@ -57,6 +58,8 @@ enum Side {
 pub struct Sources<'a> {
     /// Lives and off-CPU intervals.
     pub world: &'a World,
+    /// Who had which CPU.
+    pub occupancy: &'a Occupancy,
     /// Lost scheduler records.
     pub losses: &'a Losses,
     /// Samples of the machine.
@@ -239,11 +242,30 @@ impl Path<'_> {
             Side::Away => (Cause::WorkerQuota, Cause::WorkerCpuWait),
         };
         self.bill.add(quota, self.party(thread, side), quota_ns);
-        // What those had who came in between, if anybody did, is in no record: it goes to the two that are known.
+        let mut left_ns = ns - quota_ns;
+        if quota_ns == 0 {
+            for (who, had_ns) in self.holders(thread, off, from_ns, to_ns) {
+                self.bill.add(waiting, party(who), had_ns);
+                left_ns -= had_ns;
+            }
+        }
+        if left_ns < ns - quota_ns {
+            return self.bill.add(waiting, Party::default(), left_ns);
+        }
+        // Nothing is known of that CPU but what the record itself says.
         let [first, last] = off.had_cpu;
-        let last_ns = if first == last { 0 } else { (ns - quota_ns) / 2 };
-        self.bill.add(waiting, first, ns - quota_ns - last_ns);
+        let last_ns = if first == last { 0 } else { left_ns / 2 };
+        self.bill.add(waiting, first, left_ns - last_ns);
         self.bill.add(waiting, last, last_ns);
+    }
+
+    /// Who had the CPU that `thread` waited for in [`from_ns`, `to_ns`], as far as its switches tell.
+    fn holders(&mut self, thread: Thread, off: &Off, from_ns: u64, to_ns: u64) -> Vec<(Thread, u64)> {
+        let Some(cpu) = off.waited_on else { return Vec::new() };
+        let lost_ns = self.sources.losses.last_ns(to_ns);
+        let had = self.sources.occupancy.holders(u32::from(cpu), thread, from_ns, to_ns, lost_ns);
+        self.steps_left = self.steps_left.saturating_sub(had.len() as u32);
+        had
     }
 
     /// Nothing is known about `thread` but its name, for `ns`.

@@ -53,7 +53,7 @@ fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
         let who: Vec<String> =
             cause.who.iter().take(4).map(|w| format!("{} ({}) {}", safe(&w.comm), w.pid, Nanos(w.ns))).collect();
         let name = cause.cause.name();
-        // Of a wait for a CPU it is known who took and who held that CPU at its two ends, not who had it in between.
+        // Who had a CPU between two switches that are on record is in part an estimate.
         let about =
             if matches!(cause.cause, Cause::CpuWait | Cause::WorkerCpuWait) && !who.is_empty() { "about " } else { "" };
         let line = format!(

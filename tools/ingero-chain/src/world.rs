@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use crate::cause::Party;
 use crate::map::HashMap;
 use crate::names::{Name, Thread};
+use crate::occupancy::Came;
 use crate::tracers::Side;
 use crate::watch::Watch;
 
@@ -73,6 +74,9 @@ pub struct Off {
     pub state: State,
     /// While it was runnable, the CPU that it last had or got next ran nobody.
     pub cpu_was_free: bool,
+    /// The CPU in whose queue it waited, as far as that can be told: the one that it was driven from, or, where it had been
+    /// asleep, the one that it got.
+    pub waited_on: Option<u16>,
 }
 
 /// How a thread or process came to be.
@@ -98,11 +102,13 @@ pub struct ThreadLife {
     /// Intervals that ended before this were dropped for want of room.
     pub unknown_before_ns: u64,
     offs: VecDeque<Off>,
+    /// When it last came back, and on which CPU.
+    came: Option<Came>,
 }
 
 impl ThreadLife {
     fn new(pid: u32, birth: Option<Birth>, after_ns: u64, seen_ns: u64) -> Self {
-        Self { pid, birth, after_ns, died_ns: None, seen_ns, unknown_before_ns: 0, offs: VecDeque::new() }
+        Self { pid, birth, after_ns, died_ns: None, seen_ns, unknown_before_ns: 0, offs: VecDeque::new(), came: None }
     }
 
     /// The off-CPU intervals that overlap [`from_ns`, `to_ns`], by start.
@@ -204,6 +210,15 @@ impl ProcessLife {
         execs_ns.sort_unstable();
         execs_ns.get(program.execs as usize).copied().or(self.died_ns)
     }
+}
+
+/// How a thread left a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// When it had come there, and which one it was, where that is on record.
+    pub came: Option<Came>,
+    /// When it left.
+    pub at_ns: u64,
 }
 
 /// All lives that may still matter.
@@ -360,8 +375,9 @@ impl World {
         Some(id)
     }
 
-    /// Takes note of a time off the CPU. False where it crosses the bounds of the thread's life.
-    pub fn add_off(&mut self, pid: u32, tid: u32, mut off: Off) -> bool {
+    /// Takes note of a time off the CPU, at the end of which the thread came back on `cpu`, and says on which one it had
+    /// been. `None` where it crosses the bounds of the thread's life.
+    pub fn add_off(&mut self, pid: u32, tid: u32, mut off: Off, cpu: Option<u32>) -> Option<Left> {
         let known = self
             .threads
             .get(&tid)
@@ -369,22 +385,30 @@ impl World {
         if !known {
             let after = self.threads.get(&tid).and_then(|lives| lives.last()).and_then(|l| l.died_ns);
             if after.is_some_and(|died| died > off.start_ns) {
-                return false;
+                return None;
             }
             self.new_thread(tid, pid, None, off.start_ns);
         }
-        let Some(lives) = self.threads.get_mut(&tid) else { return false };
+        let lives = self.threads.get_mut(&tid)?;
         let fits = |l: &ThreadLife| l.pid == pid && l.covers(off.start_ns.saturating_add(SKEW_NS), off.end_ns);
-        let Some(life) = lives.iter_mut().rev().find(|l| fits(l)) else { return false };
+        let life = lives.iter_mut().rev().find(|l| fits(l))?;
         if let Some(birth) = life.birth {
             off.start_ns = off.start_ns.max(birth.at_ns).min(off.end_ns);
             off.wake_ns = off.wake_ns.max(off.start_ns);
+        }
+        // A record out of its order says nothing of where the thread was before it.
+        let came = life.came.filter(|came| came.at_ns <= off.start_ns);
+        if off.state == State::Runnable {
+            off.waited_on = came.and_then(|came| u16::try_from(came.cpu).ok());
+        }
+        if life.came.is_none_or(|came| came.at_ns <= off.end_ns) {
+            life.came = cpu.map(|cpu| Came { at_ns: off.end_ns, cpu });
         }
         life.seen_ns = life.seen_ns.max(off.end_ns);
         let at = life.offs.iter().rposition(|o| o.start_ns <= off.start_ns).map_or(0, |before| before + 1);
         life.offs.insert(at, off);
         self.offs += 1;
-        true
+        Some(Left { came, at_ns: off.start_ns })
     }
 
     /// How many off-CPU intervals are kept.
@@ -515,6 +539,7 @@ mod tests {
             had_cpu: [Party::default(); 2],
             state: State::Asleep,
             cpu_was_free: false,
+            waited_on: None,
         }
     }
 
@@ -524,12 +549,12 @@ mod tests {
     fn a_reused_pid_inherits_nothing() {
         let mut world = World::default();
         let first = world.process(100, 1000 * MS).id;
-        assert!(world.add_off(100, 100, off(1100 * MS, 1200 * MS)));
+        assert!(world.add_off(100, 100, off(1100 * MS, 1200 * MS), None).is_some());
         assert_eq!(world.exit_process(100, 2000 * MS), Some(first));
         world.fork(thread(1, 1), 100, 5000 * MS);
-        assert!(!world.add_off(100, 100, off(1900 * MS, 5150 * MS)));
-        assert!(world.add_off(100, 100, off(5001 * MS, 5100 * MS)));
-        assert!(world.add_off(100, 100, off(1900 * MS, 1950 * MS)), "late, but of the first life");
+        assert!(world.add_off(100, 100, off(1900 * MS, 5150 * MS), None).is_none());
+        assert!(world.add_off(100, 100, off(5001 * MS, 5100 * MS), None).is_some());
+        assert!(world.add_off(100, 100, off(1900 * MS, 1950 * MS), None).is_some(), "late, but of the first life");
         assert_eq!(world.process(100, 1500 * MS).id, first);
         assert_eq!(world.find_process(100, 3000 * MS).map(|l| l.id), None);
         assert_ne!(world.process(100, 5500 * MS).id, first);
@@ -540,9 +565,9 @@ mod tests {
     fn a_second_life_without_a_birth_begins_after_the_first() {
         let mut world = World::default();
         world.process(7, MS);
-        assert!(world.add_off(7, 7, off(2 * MS, 3 * MS)));
+        assert!(world.add_off(7, 7, off(2 * MS, 3 * MS), None).is_some());
         world.exit_process(7, 10 * MS);
-        assert!(world.add_off(7, 7, off(20 * MS, 30 * MS)));
+        assert!(world.add_off(7, 7, off(20 * MS, 30 * MS), None).is_some());
         let offs = |at_ns| world.thread(7, 7, at_ns).map(|life| life.offs(0, u64::MAX).count());
         assert_eq!((offs(5 * MS), offs(25 * MS)), (Some(1), Some(1)));
         assert_eq!(world.thread(7, 7, 5 * MS).unwrap().offs(0, u64::MAX).next().unwrap().end_ns, 3 * MS);
@@ -580,7 +605,7 @@ mod tests {
         let mut world = World::default();
         let n = MAX_OFFS as u64 + 1;
         for i in 0..n {
-            world.add_off(7, 7, off(i * 10, i * 10 + 5));
+            world.add_off(7, 7, off(i * 10, i * 10 + 5), None);
         }
         world.forget_before(50, n * 10);
         assert!(world.off_count() <= MAX_OFFS / 4 * 3);
