@@ -281,8 +281,23 @@ def in_call(world, paths, c):
     return out, who
 
 
+def outstanding(calls):
+    """For each call that enqueues, how many operations may be outstanding when it begins: since the last wait for all."""
+    out, n = {}, 0
+    for c in sorted((c for c in calls if c.end is not None), key=lambda c: c.start):
+        if DRAINS.get(c.op):
+            n = 0
+        elif "Launch" in c.op or c.op.endswith("Async"):
+            out[c] = n
+            n += 1
+    return out
+
+
+FULL_FROM = 500  # about half of what fits into a queue
+
+
 def slow_calls(world, proc, paths):
-    groups = {}
+    groups, queued = {}, outstanding(world.seen_calls(proc))
     for c in world.seen_calls(proc):
         if c.end is None:
             continue
@@ -302,7 +317,7 @@ def slow_calls(world, proc, paths):
             if ns <= 2 * s.median or ns <= s.median + 60_000:
                 continue
             sure = not c.warmup and not c.cold and len(warm) >= 30 and ns > 4 * s.median and ns > s.median + 300_000
-            if world.touched(c.start, c.end):
+            if world.touched(c.start, c.end) or queued.get(c, 0) >= FULL_FROM:
                 sure = False
             (s.must if sure else s.may).append((c, ns, in_call(world, paths, c)))
         out.append(s)

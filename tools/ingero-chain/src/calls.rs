@@ -19,7 +19,7 @@ use ingero_common::record::Record;
 use serde::Deserialize;
 
 use crate::cause::{Bill, Cause, Party};
-use crate::evidence::{Quota, Samples};
+use crate::evidence::{Doubtful, Losses, Quota, Samples};
 use crate::map::HashMap;
 use crate::names::{Name, Names};
 use crate::ops::Class;
@@ -33,8 +33,10 @@ pub const SLOW_NS: u64 = 100_000;
 pub const MIN_CALLS: u64 = 5;
 /// Percentiles near the end need so many.
 pub const MIN_CALLS_P99: u64 = 100;
-/// Candidates kept one by one in each group.
+/// Candidates kept one by one in each group…
 const MAX_CANDIDATES: usize = 1024;
+/// …of which so many of the youngest in any case: it may not be known yet what was lost meanwhile.
+const MAX_YOUNG: usize = 256;
 /// Groups in one process; sizes and directions aren't told apart beyond.
 const MAX_GROUPS: usize = 512;
 
@@ -167,6 +169,15 @@ const OFF_UNKNOWN: usize = 3;
 const ON_CPU: usize = 4;
 const UNKNOWN: usize = 5;
 
+/// What is known besides the calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Samples of the machine.
+    pub samples: &'a Samples,
+    /// Lost scheduler records.
+    pub losses: &'a Losses,
+}
+
 /// When a call was made, and what it may have waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
@@ -189,6 +200,19 @@ struct Candidate {
     had_cpu: Vec<(Party, u64)>,
     /// The GPU at work may be what it waited for.
     may_wait: bool,
+}
+
+impl Candidate {
+    /// What it went through. ingero-join says what was on record when the call was written; records of the scheduler that
+    /// were lost may be told of later, and then its silence is no evidence.
+    fn parts(&self, doubtful: &Doubtful) -> Parts {
+        if doubtful.touches(self.start_ns, self.start_ns + self.dur_ns) {
+            let unknown = self.parts.unknown + self.parts.on_cpu;
+            Parts { unknown, on_cpu: 0, ..self.parts }
+        } else {
+            self.parts
+        }
+    }
 }
 
 /// Sums over calls.
@@ -297,7 +321,7 @@ impl Group {
         self.class
     }
 
-    fn add(&mut self, record: &Record<'_>, call: Call, names: &mut Names, samples: &Samples) {
+    fn add(&mut self, record: &Record<'_>, call: Call, names: &mut Names, facts: Facts<'_>) {
         let Call { start_ns, dur_ns, may_wait } = call;
         let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
         if !host.as_ref().is_some_and(|h| h.watched) {
@@ -318,7 +342,7 @@ impl Group {
         let had_cpu = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).map(|by| party(by, names)).collect();
         self.candidates.push(Candidate { start_ns, dur_ns, seq, parts, had_cpu, may_wait });
         if self.candidates.len() > MAX_CANDIDATES {
-            self.fold(samples);
+            self.fold(facts);
         }
     }
 
@@ -329,22 +353,24 @@ impl Group {
     }
 
     /// Makes room: drops clear cases on one side of the limit, sums up those on the other.
-    fn fold(&mut self, samples: &Samples) {
+    fn fold(&mut self, facts: Facts<'_>) {
         let limit_ns = self.limit_ns();
-        let pid = self.pid;
+        let (pid, doubtful) = (self.pid, facts.losses.of(self.pid));
+        let young = self.candidates.split_off(self.candidates.len() - MAX_YOUNG);
         for (low, high) in [(limit_ns / 2, limit_ns.saturating_mul(2)), (limit_ns, limit_ns)] {
             let usual = self.usual(limit_ns);
             let folded = &mut self.folded;
             self.candidates.retain(|c| {
                 if c.dur_ns > high {
-                    folded.add(c, &usual, pid, samples);
+                    folded.add(c, &usual, pid, facts.samples, &doubtful);
                 }
                 c.dur_ns > low && c.dur_ns <= high
             });
-            if self.candidates.len() <= MAX_CANDIDATES / 2 {
+            if self.candidates.len() <= MAX_CANDIDATES / 2 - MAX_YOUNG {
                 break;
             }
         }
+        self.candidates.extend(young);
     }
 
     /// What is usual: the median, and the mean parts of the calls that aren't slow.
@@ -357,7 +383,7 @@ impl Group {
     }
 
     /// Its slow calls; `None` where there are none or too few calls to say.
-    pub fn slow(&self, samples: &Samples) -> Option<Slow> {
+    pub fn slow(&self, samples: &Samples, doubtful: &Doubtful) -> Option<Slow> {
         if self.durations.len() < MIN_CALLS {
             return None;
         }
@@ -366,7 +392,7 @@ impl Group {
         let mut sum = self.folded.clone();
         let mut occurrences = Vec::new();
         for candidate in self.candidates.iter().filter(|c| c.dur_ns > limit_ns) {
-            sum.add(candidate, &usual, self.pid, samples);
+            sum.add(candidate, &usual, self.pid, samples, doubtful);
             occurrences.push((candidate.seq, candidate.start_ns));
         }
         if self.folded.n > 0 {
@@ -385,13 +411,17 @@ impl Group {
     }
 
     /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole bill.
-    pub fn slow_calls<'a>(&'a self, samples: &'a Samples) -> impl Iterator<Item = (u64, u64, u64, Bill)> + 'a {
+    pub fn slow_calls<'a>(
+        &'a self,
+        samples: &'a Samples,
+        doubtful: &'a Doubtful,
+    ) -> impl Iterator<Item = (u64, u64, u64, Bill)> + 'a {
         let limit_ns = self.limit_ns();
         let usual = self.usual(limit_ns);
         self.candidates.iter().filter(move |c| c.dur_ns > limit_ns).map(move |c| {
             let mut one = SlowSum::default();
-            one.add(c, &usual, self.pid, samples);
-            let mut bill = c.parts.bill();
+            one.add(c, &usual, self.pid, samples, doubtful);
+            let mut bill = c.parts(doubtful).bill();
             one.split_waiting(c.parts.waiting, &mut bill);
             (c.start_ns, c.dur_ns, c.seq, bill)
         })
@@ -399,7 +429,7 @@ impl Group {
 }
 
 impl SlowSum {
-    fn add(&mut self, call: &Candidate, usual: &Usual, pid: u32, samples: &Samples) {
+    fn add(&mut self, call: &Candidate, usual: &Usual, pid: u32, samples: &Samples, doubtful: &Doubtful) {
         let end_ns = call.start_ns + call.dur_ns;
         self.first_ns = if self.n == 0 { call.start_ns } else { self.first_ns.min(call.start_ns) };
         self.last_end_ns = self.last_end_ns.max(end_ns);
@@ -407,7 +437,7 @@ impl SlowSum {
         if call.parts.unknown == 0 {
             self.watched.add(call.parts);
         }
-        let beyond = call.parts.beyond(usual.parts, call.dur_ns.saturating_sub(usual.median_ns));
+        let beyond = call.parts(doubtful).beyond(usual.parts, call.dur_ns.saturating_sub(usual.median_ns));
         for (sum, part) in self.beyond.iter_mut().zip(beyond) {
             *sum += u128::from(part);
         }
@@ -500,9 +530,9 @@ impl Groups {
     }
 
     /// Adds a call that isn't cold.
-    pub fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Names, samples: &Samples) {
+    pub fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Names, facts: Facts<'_>) {
         if let Some(group) = self.all.get_mut(&key) {
-            group.add(record, call, names, samples);
+            group.add(record, call, names, facts);
         }
     }
 

@@ -120,6 +120,12 @@ impl Bill {
         self.unexplained_ns += ns;
     }
 
+    /// What was put down to `cause` turns out not to be known.
+    pub fn doubt(&mut self, cause: Cause) {
+        self.unexplained_ns += self.of(cause);
+        self.lines.retain(|(c, ..)| *c != cause);
+    }
+
     /// The longest of the sleeps that are put down to [`Cause::Sleep`].
     pub fn slept(&self) -> Slept {
         self.slept

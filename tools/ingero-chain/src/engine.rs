@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ingero_common::clock::{WallClock, parse_ts};
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
+use crate::calls::Facts;
 use crate::cause::Party;
 use crate::evidence::{GpuSamples, Loss, Losses, Samples};
 use crate::map::{HashMap, HashSet};
@@ -17,10 +18,10 @@ use crate::stats::Stats;
 use crate::tracers::{Side, Tracers};
 use crate::world::{LifeId, Off, Program, State, World};
 
-/// Records may come so late: ingero-join's window, and what its inputs are late among themselves.
-const SETTLE_NS: u64 = 500_000_000;
-/// A sample of the machine covers the second before it.
-const SETTLE_WITH_SAMPLES_NS: u64 = 1_500_000_000;
+/// A stretch is judged so long after its end: records may be late (ingero-join's window, and what its inputs are late among
+/// themselves), a sample of the machine covers the second before it, and when a thread left its CPU is told of when it comes
+/// back (`occupancy`).
+const SETTLE_NS: u64 = 1_500_000_000;
 /// Old intervals are dropped, and gaps settled, once in so many records.
 const HOUSEKEEPING: u64 = 16_384;
 
@@ -355,8 +356,10 @@ impl Engine {
                 let parent = Thread { pid, tid, name: self.names.id(&record.comm) };
                 self.world.create_thread(Thread { pid, tid: child, ..parent }, parent, start_ns);
             }
-            "thread_exit" => self.thread_exit(pid, tid, start_ns),
-            "sched_process_exit" if tid != pid => self.thread_exit(pid, tid, start_ns),
+            "thread_exit" | "sched_process_exit" if &*record.op == "thread_exit" || tid != pid => {
+                let this = Thread { pid, tid, name: self.names.id(&record.comm) };
+                self.thread_exit(this, start_ns);
+            }
             "sched_process_exit" => {
                 if let Some(life) = self.world.exit_process(pid, start_ns) {
                     self.over(life);
@@ -373,7 +376,12 @@ impl Engine {
         }
     }
 
-    fn thread_exit(&mut self, pid: u32, tid: u32, at_ns: u64) {
+    fn thread_exit(&mut self, this: Thread, at_ns: u64) {
+        let Thread { pid, tid, .. } = this;
+        if let Some(came) = self.world.came(pid, tid, at_ns) {
+            // It ends while it runs. Who has the CPU then is not on record.
+            self.occupancy.left(this, came, at_ns, Thread::default(), at_ns);
+        }
         self.world.exit_thread(tid, at_ns);
         let Some(life) = self.world.find_process(pid, at_ns).map(|life| life.id) else { return };
         if let Some((_, process)) = self.cuda.range_mut(Program::all_of(life)).next_back() {
@@ -462,19 +470,21 @@ impl Engine {
         });
         process.over = over;
         match record.dur_ns {
-            Some(dur_ns) => process.call(record, start_ns, dur_ns, &mut self.names, &self.samples),
+            Some(dur_ns) => {
+                let facts = Facts { samples: &self.samples, losses: &self.sched_losses };
+                process.call(record, start_ns, dur_ns, &mut self.names, facts);
+            }
             None => process.entry(record, start_ns, &mut self.names),
         }
     }
 
     pub(crate) fn settle(&mut self, at_end: bool) {
-        let delay_ns = if self.samples.any() { SETTLE_WITH_SAMPLES_NS } else { SETTLE_NS };
         let now_ns = self.now_ns;
         let mut horizon_ns = now_ns;
         self.occupancy.sort();
         let mut cuda = std::mem::take(&mut self.cuda);
         for process in cuda.values_mut() {
-            process.settle(now_ns, delay_ns, at_end, self.sources(), &self.cuda_losses);
+            process.settle(now_ns, SETTLE_NS, at_end, self.sources(), &self.cuda_losses);
             horizon_ns = horizon_ns.min(process.needs_from_ns().unwrap_or(horizon_ns));
         }
         self.cuda = cuda;

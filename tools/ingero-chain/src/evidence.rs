@@ -61,6 +61,19 @@ impl Losses {
         self.all.iter().filter(move |loss| loss.touches(pid, from_ns, to_ns))
     }
 
+    /// The intervals in which records of process `pid` may be missing, to be asked many times.
+    pub fn of(&self, pid: u32) -> Doubtful {
+        let mut parts: Vec<_> =
+            self.all.iter().filter(|l| l.pid.is_none_or(|p| p == pid)).map(|l| (l.start_ns, l.end_ns)).collect();
+        parts.sort_unstable();
+        parts.dedup_by(|next, before| {
+            let joins = next.0 <= before.1;
+            before.1 = if joins { before.1.max(next.1) } else { before.1 };
+            joins
+        });
+        Doubtful { parts }
+    }
+
     /// The last instant up to `to_ns` at which records of anybody were lost.
     pub fn last_ns(&self, to_ns: u64) -> Option<u64> {
         self.all.iter().filter(|loss| loss.start_ns <= to_ns).map(|loss| loss.end_ns.min(to_ns)).max()
@@ -69,6 +82,21 @@ impl Losses {
     /// How many records are missing there; an unknown number counts as one.
     pub fn count(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
         self.touching(pid, from_ns, to_ns).map(|loss| loss.count.unwrap_or(1)).sum()
+    }
+}
+
+/// Where records of one process may be missing.
+#[derive(Clone, Debug, Default)]
+pub struct Doubtful {
+    /// By time; none touch.
+    parts: Vec<(u64, u64)>,
+}
+
+impl Doubtful {
+    /// Whether that is so somewhere in [`from_ns`, `to_ns`].
+    pub fn touches(&self, from_ns: u64, to_ns: u64) -> bool {
+        let next = self.parts.partition_point(|&(_, end_ns)| end_ns < from_ns);
+        self.parts.get(next).is_some_and(|&(start_ns, _)| start_ns <= to_ns)
     }
 }
 
@@ -157,11 +185,6 @@ impl Samples {
         if self.all.len() > MAX_SAMPLES {
             self.all.pop_front();
         }
-    }
-
-    /// Whether there are any: then one that covers a given instant can be waited for.
-    pub fn any(&self) -> bool {
-        !self.all.is_empty()
     }
 
     /// Those that overlap [`from_ns`, `to_ns`].
@@ -257,6 +280,23 @@ mod tests {
             (samples.stolen_ns(0, 100), samples.stolen_ns(950, 1050), samples.stolen_ns(1000, 1100)),
             (50, 25, 0)
         );
+    }
+
+    #[test]
+    fn where_records_are_missing_is_the_same_asked_once_or_many_times() {
+        let mut losses = Losses::default();
+        for (start_ns, end_ns, pid) in
+            [(50, 60, None), (10, 20, Some(1)), (15, 30, Some(1)), (55, 56, Some(2)), (80, 80, Some(2))]
+        {
+            losses.add(Loss { start_ns, end_ns, pid, count: Some(1), sampled: false });
+        }
+        for pid in 1..4 {
+            let doubtful = losses.of(pid);
+            for (from_ns, to_ns) in (0..90).flat_map(|from| (from..90).map(move |to| (from, to))) {
+                let count = losses.count(pid, from_ns, to_ns);
+                assert_eq!(doubtful.touches(from_ns, to_ns), count > 0, "{pid} {from_ns} {to_ns}");
+            }
+        }
     }
 
     #[test]

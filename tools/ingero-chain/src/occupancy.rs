@@ -16,6 +16,8 @@
 //! been there in between; each of the two is given half, which is right on average and never more than the stretch. The idle
 //! task and whoever waits had no CPU: then the other of the two is given all.
 //!
+//! A thread that ends does so on its CPU, and is seen to leave it then.
+//!
 //! Sightings come late: a thread's leaving is only told of when it comes back. So that the answer doesn't depend on when it
 //! is asked for, what became known later than [`KNOWN_WITHIN_NS`] after the end of a wait isn't used for it. And a thread of
 //! which records were lost may have moved to another CPU unseen: where it seemed to leave since then isn't used either.
@@ -28,8 +30,8 @@ use crate::names::Thread;
 
 /// 48 bytes each.
 const MAX_SIGHTINGS: usize = 400_000;
-/// What is told of so much later isn't used: less than gaps wait to be settled, as much as records may come late.
-const KNOWN_WITHIN_NS: u64 = 250_000_000;
+/// What is told of so much later isn't used: gaps wait a little longer to be settled.
+const KNOWN_WITHIN_NS: u64 = 1_200_000_000;
 /// CPUs that are told apart: more than any machine has.
 const MAX_CPUS: usize = 8192;
 

@@ -21,7 +21,14 @@
 //!
 //! Every nanosecond of the stretch goes to exactly one cause or to `unexplained`. A thread created inside
 //! the stretch is continued, before its birth, by its creator. One border to another process is crossed;
-//! whom that one waited for beyond is named (`wait`) and not followed.
+//! whom that one waited for beyond is named (`wait`) and not followed, unless it is the process that lost the time:
+//! what one of its own threads did is followed again, up to its borders.
+//!
+//! ```text
+//!   train   100   |------ asleep, woken by 200 ------|█ call        0-20 host_cpu  `sampler`: the worker waited for an
+//!   loader  200   |-- asleep, woken by 101 --|█████^                               index that the process itself makes
+//!   sampler 101   ████████████████████^                             20-26 worker_cpu
+//! ```
 //!
 //! It ends: each hop looks at a part of the stretch that ends no later, hops are at most `MAX_HOPS` deep,
 //! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
@@ -51,6 +58,14 @@ const MAX_STEPS: u32 = 2_000_000;
 enum Side {
     Home,
     Away,
+    /// Home again: the one that it waited for waited for it.
+    Back,
+}
+
+impl Side {
+    fn is_away(self) -> bool {
+        self == Side::Away
+    }
 }
 
 /// Everything the path is read from.
@@ -130,7 +145,7 @@ impl Path<'_> {
             }
             self.on_cpu(thread, at_ns, off_ns, side);
             let wake_ns = off.wake_ns.clamp(off_ns, back_ns);
-            if side == Side::Home && off.state == State::Asleep && off.waker.pid == 0 {
+            if !side.is_away() && off.state == State::Asleep && off.waker.pid == 0 {
                 self.note_sleep(life, off, wake_ns - off_ns, to_ns);
             }
             self.asleep(thread, off, off_ns, wake_ns, side, hops);
@@ -162,10 +177,8 @@ impl Path<'_> {
         match off.state {
             State::Runnable => self.runnable(thread, off, from_ns, to_ns, side),
             State::Unknown => self.bill.add(Cause::OffCpu, self.party(thread, side), ns),
-            State::Disk => match side {
-                Side::Home => self.bill.add(Cause::IoWait, Party::default(), ns),
-                Side::Away => self.bill.add(Cause::WorkerIo, party(thread), ns),
-            },
+            State::Disk if side.is_away() => self.bill.add(Cause::WorkerIo, party(thread), ns),
+            State::Disk => self.bill.add(Cause::IoWait, Party::default(), ns),
             State::Asleep if off.waker.pid == 0 => self.bill.add(Cause::Sleep, self.party(thread, side), ns),
             State::Asleep => self.hand_over(off.waker, thread.pid, from_ns, to_ns, side, hops),
         }
@@ -179,8 +192,9 @@ impl Path<'_> {
         let other_side = match side {
             _ if other.pid == thread_pid => side,
             Side::Home => Side::Away,
+            Side::Away if other.pid == self.home => Side::Back,
             // The one border is behind us.
-            Side::Away => return self.bill.add(Cause::Wait, party(other), to_ns - from_ns),
+            Side::Away | Side::Back => return self.bill.add(Cause::Wait, party(other), to_ns - from_ns),
         };
         self.follow(other, from_ns, to_ns, other_side, hops + 1);
     }
@@ -214,7 +228,7 @@ impl Path<'_> {
         }
         let stolen_ns = self.sources.samples.stolen_ns(since_ns, until_ns).min(ns);
         self.bill.add(Cause::Steal, Party::default(), stolen_ns);
-        let cause = if side == Side::Home { Cause::HostCpu } else { Cause::WorkerCpu };
+        let cause = if side.is_away() { Cause::WorkerCpu } else { Cause::HostCpu };
         self.bill.add(cause, party(thread), ns - stolen_ns);
     }
 
@@ -238,7 +252,7 @@ impl Path<'_> {
             self.throttled_ns += quota_ns;
         }
         let (quota, waiting) = match side {
-            Side::Home => (Cause::Quota, Cause::CpuWait),
+            Side::Home | Side::Back => (Cause::Quota, Cause::CpuWait),
             Side::Away => (Cause::WorkerQuota, Cause::WorkerCpuWait),
         };
         self.bill.add(quota, self.party(thread, side), quota_ns);
@@ -271,14 +285,14 @@ impl Path<'_> {
     /// Nothing is known about `thread` but its name, for `ns`.
     fn unknown(&mut self, thread: Thread, side: Side, ns: u64) {
         match side {
-            Side::Home => self.bill.add_unexplained(ns),
+            Side::Home | Side::Back => self.bill.add_unexplained(ns),
             Side::Away => self.bill.add(Cause::Wait, party(thread), ns),
         }
     }
 
     /// Names a thread only where it isn't of the process that lost the time.
     fn party(&self, thread: Thread, side: Side) -> Party {
-        if side == Side::Home && thread.pid == self.home { Party::default() } else { party(thread) }
+        if !side.is_away() && thread.pid == self.home { Party::default() } else { party(thread) }
     }
 }
 

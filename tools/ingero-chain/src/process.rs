@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ingero_common::record::Record;
 
-use crate::calls::{self, Call, GroupKey, Groups, SLOW_NS};
+use crate::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
 use crate::cause::Bill;
 use crate::drain::Drain;
-use crate::evidence::{Losses, Samples};
+use crate::evidence::Losses;
 use crate::gaps::{self, Before, Between, Bounds, Known, MIN_GAP_NS, Settled, Settlement, Union};
 use crate::map::HashMap;
 use crate::names::{Name, Names, Thread};
@@ -132,7 +132,7 @@ impl CudaProcess {
     }
 
     /// Adds an outermost call.
-    pub fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, samples: &Samples) {
+    pub fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, facts: Facts<'_>) {
         let end_ns = start_ns.saturating_add(dur_ns);
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
         let key = GroupKey::of(record, names);
@@ -182,7 +182,7 @@ impl CudaProcess {
         let key = self.groups.open(key, class, self.pid);
         let waiting = || calls::mostly_waiting(record, dur_ns);
         if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
-            self.groups.add(key, record, Call { start_ns, dur_ns, may_wait }, names, samples);
+            self.groups.add(key, record, Call { start_ns, dur_ns, may_wait }, names, facts);
         }
     }
 

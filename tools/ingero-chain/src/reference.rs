@@ -72,6 +72,14 @@ struct Loss {
     pid: Option<u32>,
 }
 
+/// Where a path is; see `path.rs`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Home,
+    Away,
+    Back,
+}
+
 #[derive(Clone, Debug)]
 struct Machine {
     tasks: Vec<Task>,
@@ -248,8 +256,8 @@ impl Machine {
     }
 
     /// What `thread` was doing in one tick, as seen from the process that lost the time; it ran at tick `to`.
-    fn at(&self, thread: (u32, u32), away: bool, tick: usize, to: usize) -> (Option<Cause>, u32) {
-        let (pid, _) = thread;
+    fn at(&self, thread: (u32, u32), side: Side, tick: usize, to: usize) -> (Option<Cause>, u32) {
+        let ((pid, _), away) = (thread, side == Side::Away);
         let pick = |home: Cause, other: Cause| Some(if away { other } else { home });
         let task = self.tasks.iter().find(|t| (t.pid, t.tid) == thread);
         let on_cpu = || {
@@ -269,7 +277,7 @@ impl Machine {
         if let Some((born, creator)) = task.born
             && tick < born
         {
-            return self.wait_for(pid, creator, away, tick, to.min(born));
+            return self.wait_for(pid, creator, side, tick, to.min(born));
         }
         let Some(off) = task.offs.iter().find(|o| o.start <= tick && tick < o.end) else { return on_cpu() };
         if off.state == 'R' || tick >= off.wake {
@@ -282,16 +290,17 @@ impl Machine {
         match (off.state, off.waker) {
             ('D', _) => (pick(Cause::IoWait, Cause::WorkerIo), me),
             ('?', _) => (Some(Cause::OffCpu), me),
-            (_, Some(waker)) if !off.irq => self.wait_for(pid, waker, away, tick, to.min(off.wake)),
+            (_, Some(waker)) if !off.irq => self.wait_for(pid, waker, side, tick, to.min(off.wake)),
             _ => (Some(Cause::Sleep), me),
         }
     }
 
-    fn wait_for(&self, from_pid: u32, other: (u32, u32), away: bool, tick: usize, to: usize) -> (Option<Cause>, u32) {
-        match (other.0 == from_pid, away) {
-            (true, _) => self.at(other, away, tick, to),
-            (false, false) => self.at(other, true, tick, to),
-            (false, true) => (Some(Cause::Wait), other.0),
+    fn wait_for(&self, from_pid: u32, other: (u32, u32), side: Side, tick: usize, to: usize) -> (Option<Cause>, u32) {
+        match side {
+            side if other.0 == from_pid => self.at(other, side, tick, to),
+            Side::Home => self.at(other, Side::Away, tick, to),
+            Side::Away if other.0 == HOME => self.at(other, Side::Back, tick, to),
+            Side::Away | Side::Back => (Some(Cause::Wait), other.0),
         }
     }
 
@@ -302,7 +311,7 @@ impl Machine {
             .map(|(from, to, thread)| {
                 let mut bill = BTreeMap::new();
                 for tick in from..to {
-                    *bill.entry(self.at(thread, false, tick, to)).or_default() += TICK_NS;
+                    *bill.entry(self.at(thread, Side::Home, tick, to)).or_default() += TICK_NS;
                 }
                 (ns(from), (to - from) as u64 * TICK_NS, bill)
             })

@@ -197,8 +197,9 @@ impl Engine {
 
     fn slow_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
         let mut chains = Vec::new();
+        let doubtful = self.sched_losses.of(process.pid);
         for (call, group) in process.groups.sorted(&self.names) {
-            let Some(slow) = group.slow(&self.samples) else { continue };
+            let Some(slow) = group.slow(&self.samples, &doubtful) else { continue };
             let lost_share = share(slow.lost_ns, observed_ns);
             let Some(severity) = Severity::of(lost_share) else { continue };
             let (first_ns, last_ns) = (slow.first_ns, slow.last_end_ns);
@@ -233,7 +234,11 @@ impl Engine {
                     watched_share: 1.0 - share(slow.bill.unexplained_ns(), slow.lost_ns),
                     samples: group.durations.len(),
                 },
-                occurrences: if details { self.occurrences(group.slow_calls(&self.samples)) } else { Vec::new() },
+                occurrences: if details {
+                    self.occurrences(group.slow_calls(&self.samples, &doubtful))
+                } else {
+                    Vec::new()
+                },
                 ..self.chain(Kind::SlowCall, process, call, severity, &slow.bill)
             };
             chains.push(chain.with_ratio());
@@ -262,7 +267,7 @@ impl Engine {
         let stall = stall::of(process, self.sources(), &self.cuda_losses, until)?;
         let lost_share = share(stall.lost_ns, observed_ns);
         let severity = Severity::of(lost_share)?;
-        let severity = if stall.lost_ns < STALL_NS || stall.thread_only { Severity::Low } else { severity };
+        let severity = if stall.lost_ns < STALL_NS || stall.remark { Severity::Low } else { severity };
         let chain = Chain {
             mono_ns: stall.start_ns,
             dur_ns: stall.lost_ns,

@@ -11,12 +11,15 @@
 //! longer than anything before. A call that was seen to be open is told of from [`SHORT_NS`] on, because a short
 //! run may end before it has hung for long, but below [`STALL_NS`] it is a remark and no more.
 //!
+//! A process that goes silent before it ever did the same again and again is a remark as well: it may be one that starts others
+//! and waits for them, and touched CUDA on the way.
+//!
 //! A thread that hangs while the others get on with something is a remark as well, from [`STALL_NS`] on.
 //! What the process does besides counts only if it gets on with something: a watchdog thread that asks every 100 ms
 //! whether an event has happened, while a collective hangs, does not.
 
 use crate::calls::GroupKey;
-use crate::cause::Bill;
+use crate::cause::{Bill, Cause};
 use crate::evidence::Losses;
 use crate::path::{self, Sources};
 use crate::process::{CudaProcess, OpenCall, watched_ns};
@@ -43,8 +46,9 @@ pub struct Stall {
     pub call: GroupKey,
     /// Whether it hangs in a call.
     pub in_call: bool,
-    /// Only the thread hangs: the process gets on with something.
-    pub thread_only: bool,
+    /// Worth a remark and no more: only a thread hangs while the process gets on with something, or the process had not
+    /// come to do anything again and again, so that its silence is nothing unusual.
+    pub remark: bool,
     /// What is usual: the median duration of that call, or time between calls.
     pub usual_ns: u64,
     /// The GPU was drained when it began.
@@ -82,9 +86,15 @@ pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, unt
     if cuda_lost > 0 && !stall.in_call {
         return None;
     }
-    let lost = cuda_lost + sources.losses.count(pid, start_ns, end_ns);
+    let sched_lost = sources.losses.count(pid, start_ns, end_ns);
+    let lost = cuda_lost + sched_lost;
+    let mut bill = stall.bill;
+    if sched_lost > 0 {
+        // Of a call that hangs it was thought that its thread ran, as nothing else was on record.
+        bill.doubt(Cause::DriverCpu);
+    }
     let watched_ns = watched_ns(sources, pid, start_ns, end_ns);
-    Some(Stall { lost, watched_ns, proven: stall.proven && lost == 0 && watched_ns == stall.lost_ns, ..stall })
+    Some(Stall { lost, watched_ns, proven: stall.proven && lost == 0 && watched_ns == stall.lost_ns, bill, ..stall })
 }
 
 fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall> {
@@ -109,7 +119,7 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
         lost_ns,
         call: open.call,
         in_call: true,
-        thread_only,
+        remark: thread_only,
         usual_ns: durations.map_or(0, |d| d.median_ns()),
         proven: false,
         lost: 0,
@@ -127,6 +137,10 @@ fn is_alive(sources: Sources<'_>, pid: u32, since_ns: u64, end_ns: u64) -> bool 
 
 fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Option<Stall> {
     process.startup.gaps_from_ns(true)?;
+    // One that never gave the GPU anything to do keeps it waiting for nothing.
+    if !process.ending.has_worked() {
+        return None;
+    }
     let start_ns = process.returned_ns;
     if !is_alive(sources, process.pid, start_ns, end_ns) {
         return None;
@@ -148,7 +162,7 @@ fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Op
         lost_ns,
         call: process.last_call?,
         in_call: false,
-        thread_only: false,
+        remark: !process.startup.has_repeated(),
         usual_ns: process.union.usual.median_ns(),
         proven: process.drain.is_drained(),
         lost: 0,

@@ -48,6 +48,8 @@ const RHYTHM_STEPS: u64 = 3;
 /// rhythm, and the wait for them is no start.
 const LASTING_STEPS: u64 = 32;
 const LASTING_LAUNCHES: u64 = 1024;
+/// So many warm copies, launches and synchronises are more than a program's first steps.
+const REPEATED_WORK: u64 = 16;
 /// Before the rhythm: an allocation or free so long is cold.
 const COLD_ALLOC_NS: u64 = 5_000_000;
 /// Before the rhythm: another call so long is cold.
@@ -85,6 +87,8 @@ pub struct Startup {
     /// A warm launch has not been waited for.
     in_step: bool,
     rhythm_ns: Option<u64>,
+    /// Calls that gave the GPU work or looked whether it was done, without cold ones.
+    warm_work: u64,
     /// Calls that were cold, and their time in nanoseconds.
     pub cold: (u64, u64),
 }
@@ -134,12 +138,19 @@ impl Startup {
         self.rhythm_ns.filter(|_| lasting)
     }
 
+    /// Whether it ever did the same again and again, be it for a short time. A launcher that asks how many devices there are,
+    /// allocates a little and then waits for its children has not.
+    pub fn has_repeated(&self) -> bool {
+        self.rhythm_ns.is_some() || self.warm_work >= REPEATED_WORK
+    }
+
     fn has_rhythm(&self) -> bool {
         self.launches >= RHYTHM_LAUNCHES || self.syncs_after_launch >= RHYTHM_SYNCS
     }
 
     fn note(&mut self, class: Class, end_ns: u64, dur_ns: u64, cold: bool) {
         self.calls += 1;
+        self.warm_work += u64::from(class.is_work() && !cold);
         if self.calls == 2 {
             self.second_call_end_ns = Some(end_ns);
         }

@@ -48,6 +48,11 @@ impl WindDown {
         }
     }
 
+    /// Whether there was any work.
+    pub fn has_worked(self) -> bool {
+        self.work_end_ns > 0
+    }
+
     /// From when on time between calls is not lost: its work has ended, or nothing shows that it has not.
     pub fn gaps_until_ns(self, over: bool) -> Option<u64> {
         let only_gives_back = self.gives_back && !self.does_more && self.work_end_ns > 0;

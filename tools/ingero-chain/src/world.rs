@@ -411,6 +411,11 @@ impl World {
         Some(Left { came, at_ns: off.start_ns })
     }
 
+    /// When and where thread `tid` of process `pid`, which runs at `at_ns`, came on its CPU.
+    pub fn came(&self, pid: u32, tid: u32, at_ns: u64) -> Option<Came> {
+        self.thread(pid, tid, at_ns)?.came.filter(|came| came.at_ns <= at_ns)
+    }
+
     /// How many off-CPU intervals are kept.
     pub fn off_count(&self) -> usize {
         self.offs

@@ -425,3 +425,118 @@ fn a_process_of_which_nobody_knows_whether_it_lives_does_not_stall() {
     let off = json!({"src":"sched","op":"sched_switch","mono_ns":5500 * MS,"dur_ns":500 * MS,"pid":100,"tid":101,"comm":"train","state":"S","runq_ns":0,"cpu":0});
     assert_eq!(stalls(&silent(Stream::working().put(lost).put(off))), 1);
 }
+
+/// That records were lost may be told of after the calls have gone by: their silence is no evidence then, either.
+#[test]
+fn what_is_lost_and_told_of_later_is_unexplained() {
+    let slow = |from: u64| {
+        let mut s = Stream::working();
+        for i in 0..100 {
+            let host = json!({"off_ns":0,"sleep_ns":0,"watched":true});
+            s = s.put(json!({"src":"cudart","op":"cudaLaunchKernel","mono_ns":(from + 5 * i) * MS,"dur_ns":4 * MS,"pid":100,"tid":100,"comm":"train","ret":0,"depth":0,"host":host}));
+        }
+        s
+    };
+    let lost_ns = |s: &Stream, cause: &str| {
+        let chain = &s.found("slow_call")[0];
+        let line = chain["causes"].as_array().unwrap().iter().find(|line| line["cause"] == cause).cloned();
+        (line.map_or(0, |line| line["ns"].as_u64().unwrap()) / MS, chain["unexplained_ns"].as_u64().unwrap() / MS)
+    };
+    let s = slow(3001);
+    assert_eq!(lost_ns(&s.clone().end(3501 * MS), "driver_cpu"), (399, 0));
+    let lost = json!({"src":"ingero","op":"lost","mono_ns":3001 * MS,"dur_ns":250 * MS,"stream":"sched","count":5,"why":"ring_full"});
+    let (ran, unexplained) = lost_ns(&s.put(lost).end(3501 * MS), "driver_cpu");
+    assert!((190..200).contains(&ran) && (200..210).contains(&unexplained), "{ran} {unexplained}");
+}
+
+/// The process waits for a worker, and the worker for a thread of that process.
+#[test]
+fn a_path_that_comes_home_is_followed_there() {
+    let mut s = Stream::working();
+    s = s.put(json!({"src":"ingero","op":"watch","mono_ns":1000 * MS,"pid":200,"tid":200,"comm":"loader","stream":"sched","why":"child"}));
+    let off = |pid: u32, tid: u32, start_ms: u64, ms: u64, waker: (u32, u32, &str)| {
+        json!({"src":"sched","op":"sched_switch","mono_ns":start_ms * MS,"dur_ns":ms * MS,"pid":pid,"tid":tid,"comm":"x","state":"S","runq_ns":0,
+               "waker":{"pid":waker.0,"tid":waker.1,"comm":waker.2}})
+    };
+    for i in 0..20 {
+        let at = 3001 + 60 * i;
+        s = s
+            .put(off(200, 200, at, 40, (100, 101, "sampler")))
+            .put(off(100, 100, at, 55, (200, 200, "loader")))
+            .put(off(100, 101, at + 40, 20, (100, 100, "train")))
+            .call("cudaMemcpyAsync", 100, (at + 55) * MS, 4 * MS);
+    }
+    let gap = &s.end(4202 * MS).found("gap")[0];
+    let causes: Vec<_> = gap["causes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| (c["cause"].as_str().unwrap(), c["who"][0]["comm"].as_str().unwrap()))
+        .collect();
+    assert_eq!(causes[..2], [("host_cpu", "sampler"), ("worker_cpu", "loader")], "{gap}");
+    assert!(gap["causes"][0]["share"].as_f64().unwrap() > 0.7 && gap["unexplained_ns"] == 0, "{gap}");
+}
+
+/// Three processes share one CPU; who had it is worked out from the switches of all of them, not from the two ends of a wait.
+#[test]
+fn who_had_the_cpu_is_read_from_all_switches_on_it() {
+    let mut s = Stream::working();
+    for pid in [200, 300] {
+        s = s.put(json!({"src":"ingero","op":"watch","mono_ns":1000 * MS,"pid":pid,"tid":pid,"comm":"rival","stream":"sched","why":"asked"}));
+    }
+    let who = |pid: u32| json!({"pid":pid,"tid":pid,"comm":if pid == 100 { "train" } else { "rival" }});
+    // Turns on CPU 0: 100 for 1 ms, 200 for 2, 300 for 20, 200 for 2, and again.
+    let turns: Vec<(u32, u64)> = (0..40).flat_map(|_| [(100, 1), (200, 2), (300, 20), (200, 2)]).collect();
+    let mut starts = vec![3001];
+    turns.iter().for_each(|&(_, ms)| starts.push(starts[starts.len() - 1] + ms));
+    for (at, &(pid, ms)) in turns.iter().enumerate() {
+        let before = turns[..at].iter().rposition(|turn| turn.0 == pid);
+        let from = before.map_or(3000, |before| starts[before + 1]);
+        let by = before.map_or(300, |before| turns[before + 1].0);
+        let prev = at.checked_sub(1).map_or(300, |at| turns[at].0);
+        s = s.put(json!({"src":"sched","op":"sched_switch","mono_ns":from * MS,"dur_ns":(starts[at] - from) * MS,"pid":pid,"tid":pid,
+            "comm":who(pid)["comm"],"state":"R","runq_ns":(starts[at] - from) * MS,"cpu":0,"by":who(by),"prev":who(prev)}));
+        if pid == 100 {
+            s = s.call("cudaMemcpyAsync", 100, starts[at] * MS, ms * MS - 1);
+        }
+    }
+    let gap = &s.end(5001 * MS).found("gap")[0];
+    let line = &gap["causes"][0];
+    let had = |pid: u32| {
+        line["who"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|w| w["pid"] == pid)
+            .map(|w| w["ns"].as_u64().unwrap())
+            .sum::<u64>()
+            / MS
+    };
+    assert_eq!(line["cause"], "cpu_wait", "{gap}");
+    // 39 waits of 24 ms; the two ends alone would have said 200 for all of it.
+    assert_eq!((line["ns"].as_u64().unwrap() / MS, had(200), had(300)), (39 * 24, 39 * 4, 39 * 20), "{gap}");
+}
+
+/// A launcher looks at the devices and waits for its children: its silence keeps no GPU waiting.
+#[test]
+fn a_process_that_never_did_the_same_again_does_not_stall() {
+    let launcher = |steps: u64| {
+        let mut s = Stream::default();
+        for stream in ["cuda", "sched"] {
+            s = s.put(json!({"src":"ingero","op":"watch","mono_ns":1000 * MS,"pid":100,"tid":100,"comm":"run","stream":stream}));
+        }
+        for i in 0..10 {
+            s = s.call("cudaGetDeviceCount", 100, (1001 + i) * MS, 10_000);
+        }
+        s = s.call("cudaMalloc", 100, 1020 * MS, 10_000);
+        for i in 0..steps {
+            let t = (1100 + i) * MS;
+            s = s.call("cudaLaunchKernel", 100, t, 10_000).call("cudaDeviceSynchronize", 100, t + 20_000, 10_000);
+        }
+        let severity = s.end(30_000 * MS).found("stall").first().map(|stall| stall["severity"].clone());
+        severity.map(|severity| severity.as_str().unwrap().to_owned())
+    };
+    assert_eq!(launcher(0), None);
+    assert_eq!(launcher(2).as_deref(), Some("low"), "it tried something");
+    assert_eq!(launcher(20).as_deref(), Some("high"));
+}
