@@ -438,7 +438,7 @@ impl Engine {
             if tid == pid {
                 life.name = this.name;
             }
-            self.stats(record, start_ns, end_ns, |stats| stats.switch(&off));
+            self.stats(record, start_ns, end_ns, |stats| stats.switch(&off, cpu));
         }
     }
 

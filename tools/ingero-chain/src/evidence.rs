@@ -129,6 +129,8 @@ pub struct Sample {
     pub cpu_pct: Option<f64>,
     /// Busiest CPU, percent.
     pub cpu_max_pct: Option<f64>,
+    /// How many CPUs there are.
+    pub cpus: Option<u32>,
     /// Time that the hypervisor ran others, percent of all CPUs.
     pub steal_pct: f64,
     /// Swap in use.
@@ -176,6 +178,7 @@ impl Samples {
             end_ns,
             cpu_pct: sample.cpu_pct,
             cpu_max_pct: sample.cpu_max_pct,
+            cpus: sample.cpus,
             steal_pct: sample.steal_pct.unwrap_or(0.0),
             swap_used_bytes: sample.swap_used_bytes,
             mem_avail_bytes: sample.mem_avail_bytes,

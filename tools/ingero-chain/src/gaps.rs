@@ -34,6 +34,15 @@
 //!   GPU    ██████████████████████████████████████████████████████████████████████████████       waited for nobody
 //! ```
 //!
+//! A thread that only asks, and gives the GPU nothing to do, is a bystander: a watchdog that looks each 100 ms whether an event
+//! has happened, as NCCL's does in every distributed run, ends no gap and is not the rhythm of the process. What it hears is
+//! evidence all the same: where the GPU is "not ready", the stretch up to there was none.
+//!
+//! ```text
+//!   main       launch sync |--------------- waits for its data ---------------| launch       one gap, of main
+//!   watchdog          ?        ?        ?        ?        ?        ?        ?
+//! ```
+//!
 //! Whether another stretch is a gap depends on the process's usual time between calls (the median), known at the
 //! end: stretches of at least 1 ms are candidates, gaps are those of at least ten times the median.
 
@@ -94,6 +103,8 @@ pub struct Before {
     pub seq: u64,
     /// See [`Between`].
     pub gpu_busy: bool,
+    /// It is a bystander's: it says nothing of the rhythm in which the process works.
+    pub asks_only: bool,
 }
 
 impl Between {
@@ -205,8 +216,8 @@ impl Union {
 
     /// Adds a call over [`start_ns`, `end_ns`].
     pub fn add(&mut self, start_ns: u64, end_ns: u64, thread: Thread, call: GroupKey, before: Before) {
-        let Before { drained, seq, gpu_busy } = before;
-        if self.callers.len() < MAX_CALLERS || self.callers.contains_key(&thread.tid) {
+        let Before { drained, seq, gpu_busy, asks_only } = before;
+        if !asks_only && (self.callers.len() < MAX_CALLERS || self.callers.contains_key(&thread.tid)) {
             let last_ns = self.callers.entry(thread.tid).or_default();
             *last_ns = start_ns.max(*last_ns);
         }
@@ -221,7 +232,9 @@ impl Union {
             let between =
                 Between { start_ns: covered_ns, end_ns: start_ns, thread, call, drained, seq, gpu_busy, hung_at_ns };
             if hung_at_ns.is_none() {
-                self.usual.add(between.len_ns());
+                if !asks_only {
+                    self.usual.add(between.len_ns());
+                }
                 self.between_ns += between.len_ns();
             }
             if between.len_ns() >= MIN_GAP_NS {
@@ -470,7 +483,7 @@ mod tests {
     }
 
     fn add(union: &mut Union, tid: u32, start_ms: u64, end_ms: u64) {
-        let before = Before { drained: false, seq: 0, gpu_busy: false };
+        let before = Before { drained: false, seq: 0, gpu_busy: false, asks_only: false };
         union.add(start_ms * MS, end_ms * MS, thread(tid), key(), before);
     }
 

@@ -13,6 +13,7 @@
 //! - [`occupancy`]: who had the CPU that a thread waited for?
 //! - [`path`]: what was the thread that made the next call waiting for?
 //! - [`stall`], [`rates`]: did the calls stop, hang, or come less often?
+//! - [`cpus`]: which CPUs had a process?
 //! - [`oom`]: who was killed for memory?
 //! - [`names`], [`map`]: how is it stored and found again?
 //! - [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
@@ -20,6 +21,7 @@
 pub mod calls;
 pub mod cause;
 pub mod chain;
+pub mod cpus;
 pub mod drain;
 pub mod engine;
 pub mod evidence;

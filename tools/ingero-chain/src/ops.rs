@@ -96,6 +96,11 @@ impl Class {
     pub fn is_work(self) -> bool {
         self.enqueues() || matches!(self, Class::Sync | Class::Query)
     }
+
+    /// Whether a call of API function `op` looks at something and changes nothing.
+    pub fn only_asks(self, op: &str) -> bool {
+        self == Class::Query || self == Class::Other && (op.contains("Get") || op.contains("Peek"))
+    }
 }
 
 #[cfg(test)]

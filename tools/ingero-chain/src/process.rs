@@ -9,7 +9,7 @@ use crate::cause::Bill;
 use crate::drain::Drain;
 use crate::evidence::Losses;
 use crate::gaps::{self, Before, Between, Bounds, Known, MIN_GAP_NS, Settled, Settlement, Union};
-use crate::map::HashMap;
+use crate::map::{HashMap, HashSet};
 use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
@@ -39,6 +39,8 @@ const START_UP_FACTOR: u64 = 10;
 const START_UP_GAPS: usize = 2;
 /// Operations whose entries are counted apart.
 const MAX_ENTRY_OPS: usize = 512;
+/// Threads that are known to work; with more of them, all are thought to.
+const MAX_WORKERS: usize = 4096;
 /// Open calls that are remembered.
 const MAX_OPEN: usize = 1024;
 
@@ -93,6 +95,10 @@ pub struct CudaProcess {
     pub open: Vec<OpenCall>,
     /// It ended, or became another program.
     pub over: bool,
+    /// A bystander has heard since the last call that the GPU has work of which there is no record.
+    contradicted: bool,
+    /// Threads that have given the GPU work or waited for it.
+    workers: HashSet<u32>,
     early: VecDeque<Between>,
     /// The latest end of a stretch that was judged.
     judged_ns: u64,
@@ -126,6 +132,8 @@ impl CudaProcess {
             call_ns: 0,
             open: Vec::new(),
             over: false,
+            contradicted: false,
+            workers: HashSet::default(),
             early: VecDeque::new(),
             judged_ns: 0,
         }
@@ -150,11 +158,15 @@ impl CudaProcess {
         let may_have_work = if first { self.drain.has_pending() } else { !self.drain.is_drained() };
         // Such a call that shows work tells that something was enqueued of which there is no record.
         let contradicted = shows_work && !first && (class == Class::Query || dur_ns >= MIN_GAP_NS);
-        let drained = self.drain.is_drained() && !contradicted;
+        let drained = self.drain.is_drained() && !contradicted && !self.contradicted;
         let may_wait = dur_ns > SLOW_NS && self.drain.may_wait(record, class, start_ns);
-        let before = Before { drained, seq: self.calls, gpu_busy: shows_work && may_have_work };
-        self.union.add(start_ns, end_ns, thread, ending, before);
-        self.take_back(start_ns, end_ns, thread, ending, before.gpu_busy);
+        let asks_only = self.is_bystander(thread.tid, class, &record.op) && dur_ns < MIN_GAP_NS && !record.open;
+        let before = Before { drained, seq: self.calls, gpu_busy: shows_work && may_have_work, asks_only };
+        if !asks_only || before.gpu_busy {
+            self.union.add(start_ns, end_ns, thread, ending, before);
+            self.take_back(start_ns, end_ns, thread, ending, before.gpu_busy);
+        }
+        self.contradicted = asks_only && (self.contradicted || contradicted);
         // A thread is in one call at a time. The same call may be told of while it hangs and again when it is over.
         self.open.retain(|o| o.thread.tid != thread.tid || (o.start_ns, o.end_ns) > (start_ns, end_ns));
         self.by_entries = false;
@@ -170,7 +182,7 @@ impl CudaProcess {
         self.union.returned(thread.tid);
         self.calls += 1;
         self.call_ns += u128::from(dur_ns);
-        if end_ns >= self.returned_ns {
+        if end_ns >= self.returned_ns && !asks_only {
             (self.returned_ns, self.last_thread, self.last_call) = (end_ns, thread, Some(key));
         }
         if class != Class::Query {
@@ -184,6 +196,16 @@ impl CudaProcess {
         if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
             self.groups.add(key, record, Call { start_ns, dur_ns, may_wait }, names, facts);
         }
+    }
+
+    /// Whether thread `tid`, which makes a call, never did anything but ask, in a process where others do. One that does
+    /// something now is none from now on.
+    fn is_bystander(&mut self, tid: u32, class: Class, op: &str) -> bool {
+        if class.is_work() && class != Class::Query && self.workers.len() < MAX_WORKERS {
+            self.workers.insert(tid);
+        }
+        let tells_apart = !self.workers.is_empty() && self.workers.len() < MAX_WORKERS;
+        tells_apart && class.only_asks(op) && !self.workers.contains(&tid)
     }
 
     /// What was settled although a thread was in a call then, as is seen now.
@@ -229,6 +251,7 @@ impl CudaProcess {
     pub fn thread_ended(&mut self, tid: u32) {
         self.open.retain(|open| open.thread.tid != tid);
         self.union.returned(tid);
+        self.workers.remove(&tid);
     }
 
     /// Looks for the causes of the stretches between calls that can be settled by now. `at_end`: nothing more

@@ -9,6 +9,7 @@ use crate::chain::{
     Aside, CallLine, Chain, Cold, Counts, Evidence, GapTotal, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio,
     Report, Severity, Summary,
 };
+use crate::cpus::CpuSet;
 use crate::engine::Engine;
 use crate::family::Family;
 use crate::gaps::{Bounds, GAP_FACTOR, GapSum, MIN_GAP_NS, Settlement};
@@ -59,6 +60,7 @@ impl Engine {
         for chain in &mut chains {
             let mut machine = words::Machine::over(&self.samples, &self.kills, &self.names, chain);
             machine.io = self.requests(chain);
+            (machine.own_cpus, machine.worker_cpus) = self.cpus_had(chain, machine.cpus);
             let family = Family::of(&self.world, chain.pid, chain.mono_ns, chain.mono_ns + chain.dur_ns);
             words::tell(chain, &family, machine);
             if let Some(wall) = &mut self.wall {
@@ -90,6 +92,32 @@ impl Engine {
             self.stats.get(&life.id).map(|stats| stats.block).filter(|io| io.reads + io.writes > 0)
         };
         who.filter_map(|who| io_of(who.pid).map(|io| (who, io))).collect()
+    }
+
+    /// The CPUs that a chain's process had, and those that its descendants had, where they waited for one or computed all the
+    /// time and are known to have had fewer than the machine's `cpus`.
+    fn cpus_had(&self, chain: &Chain, cpus: Option<u32>) -> (Option<CpuSet>, Option<CpuSet>) {
+        let at_ns = chain.mono_ns + chain.dur_ns;
+        let named = |causes: &[Cause]| {
+            chain.causes.iter().any(|line| line.share >= words::NAMED_SHARE && causes.contains(&line.cause))
+        };
+        let few = |set: CpuSet| Some(set).filter(|set| cpus.is_some_and(|cpus| set.is_all_they_have(cpus)));
+        let cpus_of = |life: LifeId| self.stats.get(&life).map(|stats| stats.cpus.clone()).unwrap_or_default();
+        let head = self.world.find_process(chain.pid, at_ns).map(|life| life.id);
+        let own = || few(cpus_of(head?));
+        let workers = || {
+            let mut set = CpuSet::default();
+            for life in self.world.processes() {
+                if self.world.ancestors(life).any(|ancestor| Some(ancestor.id) == head) {
+                    set.add_all(&cpus_of(life.id));
+                }
+            }
+            few(set)
+        };
+        (
+            named(&[Cause::CpuWait]).then(own).flatten(),
+            named(&[Cause::WorkerCpu, Cause::WorkerCpuWait]).then(workers).flatten(),
+        )
     }
 
     /// Records that either tracer lost and that may concern a process in [`from_ns`, `to_ns`].

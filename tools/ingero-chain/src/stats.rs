@@ -3,6 +3,7 @@
 use ingero_common::record::Record;
 
 use crate::chain::Switches;
+use crate::cpus::CpuSet;
 use crate::world::{Off, State};
 
 /// Sums over one life of a process.
@@ -19,6 +20,8 @@ pub struct Stats {
     pub page_bytes: u64,
     /// Requests to block devices that it made.
     pub block: Block,
+    /// Where its threads came back.
+    pub cpus: CpuSet,
 }
 
 /// Requests to block devices, summed up.
@@ -58,8 +61,9 @@ impl Block {
 }
 
 impl Stats {
-    /// Adds a time off the CPU.
-    pub fn switch(&mut self, off: &Off) {
+    /// Adds a time off the CPU, which ended on `cpu`.
+    pub fn switch(&mut self, off: &Off, cpu: Option<u32>) {
+        cpu.into_iter().for_each(|cpu| self.cpus.add(cpu));
         if off.state == State::Runnable {
             self.preempted += 1;
         } else {

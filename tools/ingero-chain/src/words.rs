@@ -7,6 +7,7 @@ use ingero_common::text::{Bytes, Nanos};
 
 use crate::cause::{Cause, CauseLine, WhoNs};
 use crate::chain::{Advice, Chain, GapTotal, Kind, Summary, TimelineLine};
+use crate::cpus::CpuSet;
 use crate::evidence::Samples;
 use crate::family::Family;
 use crate::names::Names;
@@ -39,6 +40,12 @@ pub struct Machine {
     mem_avail_bytes: Option<u64>,
     /// Who was killed for memory.
     killed: Vec<String>,
+    /// How many CPUs there are.
+    pub cpus: Option<u32>,
+    /// The CPUs that the process had, and those that its workers had, where these are known to be fewer.
+    pub own_cpus: Option<CpuSet>,
+    /// See `own_cpus`.
+    pub worker_cpus: Option<CpuSet>,
     /// Requests to block devices by those who waited for one, over all the time they were watched.
     pub io: Vec<(WhoNs, Block)>,
 }
@@ -58,6 +65,7 @@ impl Machine {
             machine.samples += 1;
             machine.cpu_pct += sample.cpu_pct.unwrap_or(0.0);
             machine.cpu_max_pct = machine.cpu_max_pct.max(sample.cpu_max_pct.unwrap_or(0.0));
+            machine.cpus = machine.cpus.max(sample.cpus);
             machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
             machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().chain(sample.mem_avail_bytes).min();
             if let Some(used) = sample.swap_used_bytes {
@@ -345,6 +353,12 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
         }
         lines.push(TimelineLine { layer: "SYSTEM", text });
     }
+    for (who, set) in [("the process", &machine.own_cpus), ("its workers", &machine.worker_cpus)] {
+        if let (Some(set), Some(cpus)) = (set, machine.cpus) {
+            let text = format!("{who} ran on {} of the {cpus} only", cpu_list(set));
+            lines.push(TimelineLine { layer: "SYSTEM", text });
+        }
+    }
     for (who, io) in &machine.io {
         lines.push(TimelineLine { layer: "SYSTEM", text: requests(who, io) });
     }
@@ -370,6 +384,10 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     };
     lines.push(TimelineLine { layer: "CUDA", text });
     lines
+}
+
+fn cpu_list(set: &CpuSet) -> String {
+    format!("CPU{} {set}", if set.len() == 1 { "" } else { "s" })
 }
 
 fn advice(chain: &Chain, family: &Family<'_>, machine: &Machine) -> Vec<Advice> {
@@ -429,16 +447,17 @@ fn advice_for(
         ),
         Cause::CpuWait if who.is_empty() => (
             "give the process more CPUs, or run less beside it".to_owned(),
-            busy(format!("it was runnable without a CPU for {took}")),
+            busy(format!("it was runnable without a CPU for {took}")) + &ran_on("it", &machine.own_cpus),
         ),
         Cause::CpuWait => match rivals(line, family) {
             Some(rivals) => (
                 format!("keep {rivals} off this process's CPUs (cpuset, taskset, nice, another host)"),
-                busy(format!("it was runnable without a CPU for {took}; {who} had it")),
+                busy(format!("it was runnable without a CPU for {took}; {who} had it")) + &ran_on("it", &machine.own_cpus),
             ),
             None => (
-                "fewer threads and workers, or more CPUs".to_owned(),
-                busy(format!("it was runnable without a CPU for {took}; {who} had it, mostly its own threads and workers")),
+                more_cpus("fewer threads and workers", &machine.own_cpus),
+                busy(format!("it was runnable without a CPU for {took}; {who} had it, mostly its own threads and workers"))
+                    + &ran_on("it", &machine.own_cpus),
             ),
         },
         Cause::Quota | Cause::WorkerQuota => (
@@ -461,6 +480,11 @@ fn advice_for(
             "cheaper work for each item: more workers would wait for a CPU too".to_owned(),
             busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
         ),
+        Cause::WorkerCpu if machine.worker_cpus.is_some() => (
+            more_cpus("cheaper work for each item", &machine.worker_cpus),
+            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}"))
+                + &ran_on("they", &machine.worker_cpus),
+        ),
         Cause::WorkerCpu => (
             "more workers or prefetching if CPUs are free, else cheaper work for each item".to_owned(),
             busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
@@ -470,9 +494,10 @@ fn advice_for(
                 Some(rivals) => {
                     format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)")
                 }
-                None => "fewer workers or threads, or more CPUs".to_owned(),
+                None => more_cpus("fewer workers or threads", &machine.worker_cpus),
             },
-            busy(format!("workers were runnable without a CPU for {took}{}", had_by(&who))),
+            busy(format!("workers were runnable without a CPU for {took}{}", had_by(&who)))
+                + &ran_on("they", &machine.worker_cpus),
         ),
         Cause::Wait => (
             format!("watch {} as well (ingero-sched --pid) to see what it does", line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid))),
@@ -509,6 +534,19 @@ fn advice_for(
         _ => return None,
     };
     Some((text, because))
+}
+
+/// That threads ran on some CPUs only, as a part of a reason.
+fn ran_on(who: &str, set: &Option<CpuSet>) -> String {
+    set.as_ref().map_or_else(String::new, |set| format!(", but {who} ran on {} only", cpu_list(set)))
+}
+
+/// What to try, or more CPUs: those of the machine that it doesn't use, where that is known.
+fn more_cpus(what: &str, set: &Option<CpuSet>) -> String {
+    match set {
+        None => format!("{what}, or more CPUs"),
+        Some(set) => format!("let it run on more than {} (taskset, cpuset of its container), or {what}", cpu_list(set)),
+    }
 }
 
 /// Threads of the kernel, by the names that it gives them: most belong to a CPU and cannot be kept off it.

@@ -500,7 +500,12 @@ fn who_had_the_cpu_is_read_from_all_switches_on_it() {
             s = s.call("cudaMemcpyAsync", 100, starts[at] * MS, ms * MS - 1);
         }
     }
-    let gap = &s.end(5001 * MS).found("gap")[0];
+    s = s.put(json!({"src":"sys","op":"sample","mono_ns":3000 * MS,"dur_ns":1001 * MS,"cpu_pct":25.0,"cpu_max_pct":100.0,"cpus":4}));
+    let gap = &s.end(4002 * MS).found("gap")[0];
+    // A quarter of the machine is busy, and that quarter is all that it has.
+    assert_eq!(gap["timeline"][1]["text"], "the process ran on CPU 0 of the 4 only", "{gap}");
+    let because = gap["advice"][0]["because"].as_str().unwrap();
+    assert!(because.ends_with("; CPUs 25 % busy, but it ran on CPU 0 only"), "{because}");
     let line = &gap["causes"][0];
     let had = |pid: u32| {
         line["who"]
