@@ -283,6 +283,15 @@ pub struct Cold {
     pub ns: u64,
 }
 
+/// One call that was cold.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct ColdCall {
+    pub pid: u32,
+    pub call: String,
+    pub ns: u64,
+}
+
 /// One process (`--per-process`).
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]
@@ -396,6 +405,9 @@ pub struct Summary {
     pub entries: u64,
     /// Calls of cold starts: in no percentile and no chain.
     pub cold: Cold,
+    /// The longest of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_cold: Option<ColdCall>,
     pub chains: Counts,
     /// Processes with gaps before several kinds of calls, each with all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -23,7 +23,8 @@
 //! The same account says whether a call that took long may have waited for the GPU ([`Drain::may_wait`]). A free that is not
 //! stream-ordered waits for what was enqueued, so not where everything has been waited for. A launch returns at once unless
 //! the queue to the GPU is full; there is room for about a thousand operations, so it may be full where half as many may be
-//! outstanding on that stream:
+//! outstanding on that stream. A copy from or to the host's memory that is asynchronous by name waits for its stream where that
+//! memory is pageable, which is not on record:
 //!
 //! ```text
 //!   launch x 400 sync  launch x 400 sync …             a slow launch is the host's
@@ -142,6 +143,10 @@ impl Drain {
             Class::Sync | Class::SyncCopy => true,
             Class::Free if record.op.contains("Async") => false,
             Class::Free => !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns)),
+            Class::Copy if record.dir.as_deref() != Some("d2d") => {
+                let pending = |stream: &Stream| self.queues.get(stream).is_some_and(|queue| queue.pending_ns.is_some());
+                pending(&Stream::of(record)) || pending(&Stream::Default)
+            }
             class if class.enqueues() => {
                 self.queues.get(&Stream::of(record)).is_some_and(|queue| queue.all >= FULL_FROM)
             }
@@ -299,6 +304,16 @@ mod tests {
         assert!(!may_wait(&[(L7, 200), (event, 1), (L7, 200), (event, 1), (L7, 200)], L7));
         assert!(may_wait(&[(L7, 600), (event, 1)], L7), "the event may be an early one");
         assert!(!may_wait(&[(L7, 5000)], r#""op":"cudaMalloc""#));
+    }
+
+    #[test]
+    fn a_copy_waits_for_its_stream_where_it_was_not_waited_for() {
+        let copy = |dir: &str| format!(r#""op":"cudaMemcpyAsync","dir":"{dir}","stream":"0x7""#);
+        assert!(may_wait(&[(L7, 1)], &copy("d2h")) && may_wait(&[(L7, 1)], &copy("h2d")));
+        assert!(may_wait(&[(L, 1)], &copy("d2h")), "behind the default stream");
+        assert!(!may_wait(&[(L7, 1), (S7, 1)], &copy("d2h")));
+        assert!(!may_wait(&[(L9, 1)], &copy("d2h")), "another stream");
+        assert!(!may_wait(&[(L7, 1)], &copy("d2d")), "nothing of the host's");
     }
 
     #[test]

@@ -63,6 +63,8 @@ pub struct CudaProcess {
     pub startup: Startup,
     /// Ending.
     pub ending: WindDown,
+    /// The longest of its cold calls, in nanoseconds.
+    pub longest_cold: Option<(u64, GroupKey)>,
     /// The union of its calls.
     pub union: Union,
     /// What it has not waited for.
@@ -116,6 +118,7 @@ impl CudaProcess {
             groups: Groups::default(),
             startup: Startup::default(),
             ending: WindDown::default(),
+            longest_cold: None,
             union: Union::default(),
             drain: Drain::default(),
             rates: Rates::default(),
@@ -193,7 +196,9 @@ impl CudaProcess {
         self.rates.add(ending, start_ns, end_ns);
         let key = self.groups.open(key, class, self.pid);
         let waiting = || calls::mostly_waiting(record, dur_ns);
-        if !self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
+        if self.startup.is_cold(class, record.func.as_deref(), first, end_ns, dur_ns, waiting) {
+            self.longest_cold = self.longest_cold.max(Some((dur_ns, key)));
+        } else {
             self.groups.add(key, record, Call { start_ns, dur_ns, may_wait }, names, facts);
         }
     }

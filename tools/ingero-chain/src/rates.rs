@@ -304,6 +304,22 @@ mod tests {
         assert!(rates.drop(t, |_, _| 0).is_none_or(|d| d.lost_ns < 100 * MS));
     }
 
+    /// In a loop that waits for the GPU nearly all the time, one long call leaves no less time in calls than usual.
+    #[test]
+    fn what_went_into_one_long_call_is_no_drop() {
+        let (mut rates, mut t) = (Rates::default(), 1_000_000_000);
+        for step in 0..2000 {
+            rates.add(key(), t, t + 10_000);
+            rates.add(GroupKey { size: 1, ..key() }, t + 10_000, t + 3 * MS);
+            t += 3 * MS;
+            if step == 1000 {
+                rates.add(GroupKey { size: 2, ..key() }, t, t + 3000 * MS);
+                t += 3000 * MS;
+            }
+        }
+        assert!(rates.drop(t, |_, _| 0).is_none_or(|d| d.lost_ns < 100 * MS), "{:?}", rates.drop(t, |_, _| 0));
+    }
+
     #[test]
     fn windows_stay_bounded() {
         let mut rates = Rates::default();

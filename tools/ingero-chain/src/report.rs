@@ -6,8 +6,8 @@ use ingero_common::record::src;
 use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
 use crate::cause::{Bill, Cause, WhoNs, share};
 use crate::chain::{
-    Aside, CallLine, Chain, Cold, Counts, Evidence, GapTotal, Kind, LOW_SHARE, Occurrence, ProcessReport, Ratio,
-    Report, Severity, Summary,
+    Aside, CallLine, Chain, Cold, ColdCall, Counts, Evidence, GapTotal, Kind, LOW_SHARE, Occurrence, ProcessReport,
+    Ratio, Report, Severity, Summary,
 };
 use crate::cpus::CpuSet;
 use crate::engine::Engine;
@@ -531,6 +531,11 @@ impl Engine {
             cold.calls += process.startup.cold.0;
             cold.ns += process.startup.cold.1;
         }
+        let longest = self.cuda.values().filter_map(|p| p.longest_cold.map(|(ns, key)| (ns, p.pid, key)));
+        let longest_cold = longest.max().map(|(ns, pid, key)| {
+            let call = self.names.text(key.op).to_owned();
+            ColdCall { pid, call, ns }
+        });
         Summary {
             src: src::CHAIN,
             op: "summary",
@@ -550,6 +555,7 @@ impl Engine {
             gpu_busy_ns: self.cuda.values().map(|p| p.gpu_busy_ns).sum(),
             entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
             cold,
+            longest_cold,
             start_up_ns: 0,
             wind_down_ns: 0,
             chains: Counts::of(chains),

@@ -115,7 +115,7 @@ fn summary(chain: &Chain) -> String {
         Kind::SlowCall => {
             let class = Class::of(&chain.call_src, &chain.call);
             let waits = match gpu_at_work(chain) {
-                true if !class.waits_for_gpu() => {
+                true if matches!(class, Class::Launch | Class::Set | Class::Collective) => {
                     ", mostly waiting for room in the queue of the GPU, which was at work"
                 }
                 true => ", mostly waiting for the GPU, which was at work",
@@ -207,7 +207,9 @@ pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
     }
     if summary.cold.calls > 0 {
         let (took, calls) = (Nanos(summary.cold.ns), count(summary.cold.calls, "call"));
-        lines.push(format!("cold start: {took} in {calls}, counted nowhere"));
+        let longest = summary.longest_cold.as_ref().filter(|_| summary.cold.calls > 1);
+        let longest = longest.map(|one| format!(", the longest {} ({})", Nanos(one.ns), one.call)).unwrap_or_default();
+        lines.push(format!("cold start: {took} in {calls}{longest}, counted nowhere"));
     }
     lines
 }
@@ -504,10 +506,10 @@ fn advice_for(
             format!("the process waited for it for {took}, and nothing more is on record"),
         ),
         Cause::DriverCpu | Cause::Blocked if in_call && chain.queue_may_be_full => (
-            "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for room in its queue and no fault; \
+            "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for it and no fault; \
              else look for what makes the driver work or wait in this call"
                 .to_owned(),
-            format!("{} for {took}, with 512 operations or more not waited for by then, at which its queue may be full", phrase(line)),
+            format!("{} for {took}, {}", phrase(line), before_queue(chain)),
         ),
         Cause::DriverCpu if in_call && !gpu_at_work(chain) => (
             "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
@@ -546,6 +548,14 @@ fn more_cpus(what: &str, set: &Option<CpuSet>) -> String {
     match set {
         None => format!("{what}, or more CPUs"),
         Some(set) => format!("let it run on more than {} (taskset, cpuset of its container), or {what}", cpu_list(set)),
+    }
+}
+
+/// What makes a call wait for a GPU that is at work, as a part of a reason.
+fn before_queue(chain: &Chain) -> &'static str {
+    match Class::of(&chain.call_src, &chain.call) {
+        Class::Copy => "with operations not waited for by then, behind which a copy from or to pageable memory waits",
+        _ => "with 512 operations or more not waited for by then, at which its queue may be full",
     }
 }
 
