@@ -15,6 +15,7 @@ use crate::family::Family;
 use crate::gaps::{Bounds, GAP_FACTOR, GapSum, MIN_GAP_NS, Settlement};
 use crate::names::Name;
 use crate::oom::Kill;
+use crate::ops::Class;
 use crate::period;
 use crate::process::{CudaProcess, died_ns, watched_ns};
 use crate::rates::{DROP_BELOW, DROP_NS};
@@ -241,8 +242,13 @@ impl Engine {
             };
             let gpu_wait_ns = if gpu_worked { slow.gpu_wait_ns } else { 0 };
             let queue_may_be_full = !gpu_worked && gpu_pct.is_none() && slow.gpu_wait_ns > slow.lost_ns / 2;
-            // The GPU at work is worth a remark, never an alarm.
-            let severity = if gpu_wait_ns > slow.lost_ns / 2 { Severity::Low } else { severity };
+            // The GPU at work is worth a remark, never an alarm. What cannot have been that counts by itself, where a call
+            // need not wait for it by its nature.
+            let severity = match gpu_wait_ns > slow.lost_ns / 2 {
+                true if matches!(class, Class::Sync | Class::SyncCopy) => Severity::Low,
+                true => Severity::of(share(slow.lost_ns - gpu_wait_ns, observed_ns)).unwrap_or(Severity::Low),
+                false => severity,
+            };
             let lost = self.lost_between(process.pid, first_ns, last_ns);
             let chain = Chain {
                 mono_ns: first_ns,
