@@ -109,7 +109,9 @@ class Checker:
         if share is None or all(abs(share - r) > 0.05 * r + 0.002 for r in right):
             self.fail("severity", f"{brief(c)}: lost_share {share}, should be {' or '.join(f'{r:.4f}' for r in right)}")
             return
-        want = "high" if share >= 0.2 else "medium" if share >= 0.05 else "low"
+        # what cannot have been a wait for the GPU counts by itself
+        counts = share * (1 - c.get("gpu_wait_ns", 0) / lost) if c.get("gpu_wait_ns", 0) > lost / 2 else share
+        want = "high" if counts >= 0.2 else "medium" if counts >= 0.05 else "low"
         quiet = c["op"] in ("slow_call", "drop") or c["op"] == "stall" and lost < STALL_NS
         if c.get("severity") != want and not (quiet and c.get("severity") == "low"):
             self.fail("severity", f"{brief(c)}: {c.get('severity')} at a share of {share}")
