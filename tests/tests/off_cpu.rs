@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ingero_tests::{Background, Machine, Output, Records, Workload, plan, sched, watching};
@@ -85,11 +86,16 @@ fn births_and_ends_are_told_with_their_parents() {
         let born =
             records.of("sched", "thread_create").filter(|r| r["pid"] == thread.pid && r["child_tid"] == thread.tid);
         assert_eq!(born.count(), 1, "birth of {thread:?}\n{out}");
-        let ended = records
-            .0
-            .iter()
-            .filter(|r| r["tid"] == thread.tid && (r["op"] == "thread_exit" || r["op"] == "sched_process_exit"));
-        assert_eq!(ended.count(), 1, "end of {thread:?}\n{out}");
+    }
+    // All threads of a process end, the last one as the process; which one that is depends on who is quicker.
+    for leader in stats.in_role("worker").map(|worker| worker.pid).chain([pid]) {
+        let mut living: BTreeSet<u32> = stats.threads.iter().filter(|t| t.pid == leader).map(|t| t.tid).collect();
+        living.insert(leader);
+        for end in records.of("sched", "thread_exit").filter(|r| r["pid"] == leader) {
+            let tid = u32::try_from(end["tid"].as_u64().unwrap()).unwrap();
+            assert!(living.remove(&tid), "{end}\n{out}");
+        }
+        assert_eq!(living.len(), 1, "{living:?} of {leader}\n{out}");
     }
 }
 
