@@ -4,7 +4,9 @@
 class Outcome:
     """Hears the serial line of one guest, line by line."""
 
-    def __init__(self, verbose):
+    def __init__(self, series, verbose):
+        # Several guests tell at once.
+        self.label = "%-5s" % series
         self.verbose = verbose
         self.release = self.tier = None
         self.done = False
@@ -28,7 +30,7 @@ class Outcome:
         else:
             self.said.append(line)
             if self.verbose:
-                print("    " + line, flush=True)
+                self._say("    " + line)
 
     def _end(self, status, seconds):
         skipped = [line for line in self.said if "skipped: " in line]
@@ -36,17 +38,22 @@ class Outcome:
         passed = status == 0 and any(line.startswith("test result: ok. 1 passed") for line in self.said)
         result = "failed" if not passed else "skipped" if skipped else "passed"
         note = " (killed: too long)" if status == 137 else ""
-        print("  %-7s %4d s  %s%s" % (result, seconds, self.current, note), flush=True)
+        self._say("%-7s %4d s  %s%s" % (result, seconds, self.current, note))
         if result == "failed" and not self.verbose:
-            print("".join("    %s\n" % line for line in self.said[-200:]), end="", flush=True)
+            for line in self.said[-200:]:
+                self._say("    " + line)
         self.results[self.current], self.seconds[self.current] = result, seconds
         self.tier = next((line.split("tier: ")[1] for line in self.said if "tier: " in line), self.tier)
         self.current = None
 
+    def _say(self, line):
+        print("  %s %s\n" % (self.label, line), end="", flush=True)
+
     def died(self, console):
         """The guest ended or fell silent before it was done."""
         self.died_in = self.current or "its start"
-        print("  the guest died in %s; the end of its console:\n%s" % (self.died_in, console), flush=True)
+        for line in ["the guest died in %s; the end of its console:" % self.died_in, *console.splitlines()]:
+            self._say(line)
 
     def require(self, tests):
         """Each of these must have been told of."""

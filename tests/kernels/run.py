@@ -12,6 +12,7 @@ memory: the programs, their libraries, a shell and the commands that the tests c
 Exit: 0 all passed, 1 a test failed, 2 something is missing and nothing was tested (with --optional: 0, in one line).
 """
 import argparse
+import concurrent.futures
 import os
 import sys
 import tempfile
@@ -74,7 +75,7 @@ def own(tests, built, script, path):
 
 def boot(kernel, image, disk, work, verbose):
     """Runs one kernel to its end; what came of each test."""
-    told = outcome.Outcome(verbose)
+    told = outcome.Outcome(kernel.series, verbose)
     console = os.path.join(work, "console-%s" % kernel.series)
     with guest.Guest(kernel.vmlinuz, image, disk, console) as running:
         for line in running.lines(SILENCE_S):
@@ -83,6 +84,16 @@ def boot(kernel, image, disk, work, verbose):
                 break
         if not told.done:
             told.died(running.last_words())
+    return told
+
+
+def tried(kernel, image, disk, work, verbose):
+    """The same, and once more where the guest died."""
+    told = boot(kernel, image, disk, work, verbose)
+    if not told.done:
+        # Of ours it dies again.
+        say("Linux %s: the guest died: once more from the beginning" % kernel.series)
+        told = boot(kernel, image, disk, work, verbose)
     return told
 
 
@@ -124,16 +135,14 @@ def main():
         image = guest.concatenated(os.path.join(work, "image"), *parts)
         for kernel in kernels:
             say("Linux %s (Debian's %s), %d tests" % (kernel.release, kernel.version, len(tests)))
-            told = boot(kernel, image, disk, work, args.verbose or bool(args.script))
-            if not told.done:
-                # qemu's CPUs may run code that the kernel has just patched on another one as it was in between; the kernel
-                # dies of that rarely, and of ours it would die again.
-                say("the guest died: once more from the beginning")
-                told = boot(kernel, image, disk, work, args.verbose or bool(args.script))
-            if not args.script:
-                told.require(tests)
-                print(told.summary(kernel), flush=True)
-            failed |= told.failed
+        # All at once: a test mostly waits for one of its programs.
+        with concurrent.futures.ThreadPoolExecutor(len(kernels)) as pool:
+            run_one = lambda kernel: tried(kernel, image, disk, work, args.verbose or bool(args.script))  # noqa: E731
+            for kernel, told in zip(kernels, pool.map(run_one, kernels)):
+                if not args.script:
+                    told.require(tests)
+                    print(told.summary(kernel), flush=True)
+                failed |= told.failed
     return 1 if failed else 0
 
 

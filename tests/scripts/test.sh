@@ -17,20 +17,22 @@ step() {
 	echo "== $SECONDS s: $*"
 	"$@" || { echo "test: $* failed" >&2; exit 1; }
 }
+# The tools as users run them, beside what else there is to build: cargo keeps the profiles apart.
+"$cargo" build --release --workspace --bins --quiet &
+tools=$! log=$(mktemp)
+trap 'rm -f "$log"; [ -z "$tools" ] || kill "$tools" 2>/dev/null' EXIT
 step "$cargo" fmt --all --check
 step "$cargo" clippy --workspace --all-targets --quiet -- -D warnings
 step env RUSTDOCFLAGS='-D warnings' "$cargo" doc --workspace --no-deps --quiet
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 failed=0
 tests() {
 	echo "== $SECONDS s: $*"
 	"$@" 2>&1 | tee -a "$log" || failed=1
 }
-# All test programs with overflow checks; the end-to-end ones run the tools as users do. Many set live probes, so they have
-# the one machine one at a time.
-step "$cargo" build --release --workspace --bins --quiet
+# All test programs with overflow checks. Many set live probes, so they have the one machine one at a time.
+step wait "$tools"
+tools=
 INGERO_BIN_DIR=$(realpath "${CARGO_TARGET_DIR:-target}")/release
 export INGERO_BIN_DIR RUST_TEST_THREADS=1
 tests "$cargo" test --workspace --no-fail-fast

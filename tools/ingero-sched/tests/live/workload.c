@@ -240,9 +240,10 @@ static void *renamed_thread(void *arg)
 {
 	say("renamed", syscall(SYS_gettid));
 	prctl(PR_SET_NAME, "before");
-	nap(1000000);
+	/* Longer than a slow machine takes to leave the CPU: it must be asleep. */
+	nap(100000000);
 	prctl(PR_SET_NAME, "after");
-	nap(1000000);
+	nap(100000000);
 	return arg;
 }
 
