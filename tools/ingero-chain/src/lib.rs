@@ -16,8 +16,9 @@
 //! - [`cpus`]: which CPUs had a process?
 //! - [`oom`]: who was killed for memory?
 //! - [`names`], [`map`]: how is it stored and found again?
-//! - [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
+//! - [`advice`], [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
 
+pub mod advice;
 pub mod calls;
 pub mod cause;
 pub mod chain;

@@ -1,0 +1,229 @@
+//! What to try. Each piece of advice is tied to a cause and says what in the records led to it; there is none where the
+//! records don't say why.
+
+use ingero_common::text::{Bytes, Nanos};
+
+use crate::cause::{Cause, CauseLine, WhoNs};
+use crate::chain::{Advice, Chain, Kind};
+use crate::cpus::CpuSet;
+use crate::family::Family;
+use crate::ops::Class;
+use crate::words::{Machine, count, cpu_list, gpu_at_work, in_thread, name, named, parties, phrase, who};
+
+/// What to try, for each cause that is large enough to be named.
+pub fn of(chain: &Chain, family: &Family<'_>, machine: &Machine) -> Vec<Advice> {
+    let mut all = Vec::new();
+    if let (Kind::Oom, Some(bytes)) = (chain.op, chain.resident_bytes) {
+        all.push(oom_advice(chain, bytes, machine));
+    }
+    for line in named(chain) {
+        let took = format!("{} of {} lost", Nanos(line.ns), Nanos(chain.lost_ns));
+        if let Some((text, because)) = advice_for(chain, line, family, machine, &took) {
+            all.push(Advice { text, because });
+        }
+    }
+    // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
+    let own = matches!(chain.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
+    if let Some(period) = chain.period
+        && own
+        && !all.is_empty()
+    {
+        let text = format!("look for what {} does every {}", name(chain), Nanos(period.ns));
+        let (calls, apart) = (count(period.every, "call"), Nanos(period.ns));
+        let because = format!("{} occurrences, one in {calls}, {apart} apart", chain.n);
+        all.push(Advice { text, because });
+    }
+    all
+}
+
+/// A victim that had little resident is not what used the memory.
+fn oom_advice(chain: &Chain, resident_bytes: u64, machine: &Machine) -> Advice {
+    let had = format!("{} had {} resident", name(chain), Bytes(resident_bytes));
+    match machine.mem_avail_bytes {
+        Some(avail_bytes) if avail_bytes > resident_bytes => Advice {
+            text: "raise the memory limit of its container or cgroup (memory.max), or use less in it: fewer workers, less prefetching".into(),
+            because: format!("{had}, while the machine had {} to give: a limit was reached, not the machine's end", Bytes(avail_bytes)),
+        },
+        _ => Advice { text: "use less memory: fewer workers, less prefetching, smaller batches".into(), because: had },
+    }
+}
+
+fn advice_for(
+    chain: &Chain,
+    line: &CauseLine,
+    family: &Family<'_>,
+    machine: &Machine,
+    took: &str,
+) -> Option<(String, String)> {
+    let who = who(line);
+    let in_call = chain.op == Kind::SlowCall;
+    let busy = |because: String| match machine.samples {
+        0 => because,
+        _ => format!("{because}; CPUs {:.0} % busy", machine.cpu_pct),
+    };
+    let (text, because) = match line.cause {
+        Cause::HostCpu => (
+            "move this work off the thread that feeds the GPU (worker processes, prefetching), or make it cheaper; a profiler of the host code shows where it goes".to_owned(),
+            format!("the feeding thread{} was on a CPU for {took}, not waiting for anybody", in_thread(line)),
+        ),
+        Cause::CpuWait if who.is_empty() => (
+            "give the process more CPUs, or run less beside it".to_owned(),
+            busy(format!("it was runnable without a CPU for {took}")) + &ran_on("it", &machine.own_cpus),
+        ),
+        Cause::CpuWait => match rivals(line, family) {
+            Some(rivals) => (
+                format!("keep {rivals} off this process's CPUs (cpuset, taskset, nice, another host)"),
+                busy(format!("it was runnable without a CPU for {took}; {who} had it")) + &ran_on("it", &machine.own_cpus),
+            ),
+            None => (
+                more_cpus("fewer threads and workers", "it", &machine.own_cpus),
+                busy(format!("it was runnable without a CPU for {took}; {who} had it, mostly its own threads and workers"))
+                    + &ran_on("it", &machine.own_cpus),
+            ),
+        },
+        Cause::Quota | Cause::WorkerQuota => (
+            "raise the CPU limit of the container or cgroup (cpu.max), or run fewer threads in it".to_owned(),
+            busy(format!("runnable and throttled, {took}, while a CPU was free")),
+        ),
+        Cause::IoWait | Cause::WorkerIo if machine.swap_grew_bytes > 0 => (
+            "free memory or use less of it: the machine swaps".to_owned(),
+            format!("waiting in D for {took} while swap grew by {}", Bytes(machine.swap_grew_bytes)),
+        ),
+        Cause::IoWait => (
+            "read ahead or from faster storage; keep the data in memory if it fits".to_owned(),
+            format!("the thread waited in D for {took}"),
+        ),
+        Cause::WorkerIo => (
+            "more workers that read ahead, faster storage, or the data in memory".to_owned(),
+            format!("the time of {who} in D: {took}"),
+        ),
+        Cause::WorkerCpu if named(chain).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait)) => (
+            "cheaper work for each item: more workers would wait for a CPU too".to_owned(),
+            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
+        ),
+        Cause::WorkerCpu if machine.worker_cpus.is_some() => (
+            more_cpus("cheaper work for each item", "the workers", &machine.worker_cpus),
+            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}"))
+                + &ran_on("they", &machine.worker_cpus),
+        ),
+        Cause::WorkerCpu => (
+            "more workers or prefetching if CPUs are free, else cheaper work for each item".to_owned(),
+            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
+        ),
+        Cause::WorkerCpuWait => (
+            match rivals(line, family) {
+                Some(rivals) => {
+                    format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)")
+                }
+                None => more_cpus("fewer workers or threads", "the workers", &machine.worker_cpus),
+            },
+            busy(format!("workers were runnable without a CPU for {took}{}", had_by(&who)))
+                + &ran_on("they", &machine.worker_cpus),
+        ),
+        Cause::Wait => (
+            format!("watch {} as well (ingero-sched --pid) to see what it does", line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid))),
+            format!("the process waited for it for {took}, and nothing more is on record"),
+        ),
+        Cause::DriverCpu | Cause::Blocked if in_call && chain.queue_may_be_full => (
+            "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for it and no fault; \
+             else look for what makes the driver work or wait in this call"
+                .to_owned(),
+            format!("{} for {took}, {}", phrase(line), before_queue(chain)),
+        ),
+        Cause::DriverCpu if in_call && !gpu_at_work(chain) => (
+            "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
+            format!("on the CPU inside the call, beyond the usual, for {took}"),
+        ),
+        Cause::Sleep => {
+            let slept = line.slept.as_ref()?;
+            let then = match slept.pid {
+                0 => String::new(),
+                _ => format!(
+                    "; then it went straight back to sleep until {} woke it, as a wait with a time-out does",
+                    parties(std::iter::once(slept))
+                ),
+            };
+            (
+                "find what it slept in: a pause, a poll, or a wait with a time-out".to_owned(),
+                format!("asleep for {took}, {} at once, until a timer or an interrupt woke it{then}", Nanos(slept.ns)),
+            )
+        }
+        Cause::Steal => (
+            "ask for dedicated CPUs of the hypervisor".to_owned(),
+            format!("up to {:.0} % of CPU time was stolen", machine.steal_pct),
+        ),
+        _ => return None,
+    };
+    Some((text, because))
+}
+
+/// That threads ran on some CPUs only, as a part of a reason.
+fn ran_on(who: &str, set: &Option<CpuSet>) -> String {
+    set.as_ref().map_or_else(String::new, |set| format!(", but {who} ran on {} only", cpu_list(set)))
+}
+
+/// What to try, or more CPUs: those of the machine that it doesn't use, where that is known.
+fn more_cpus(what: &str, whom: &str, set: &Option<CpuSet>) -> String {
+    match set {
+        None => format!("{what}, or more CPUs"),
+        Some(set) => {
+            format!("let {whom} run on more than {} (taskset, cpuset of its container), or {what}", cpu_list(set))
+        }
+    }
+}
+
+/// What makes a call wait for a GPU that is at work, as a part of a reason.
+fn before_queue(chain: &Chain) -> &'static str {
+    match Class::of(&chain.call_src, &chain.call) {
+        Class::Copy => "with operations not waited for by then, behind which a copy from or to pageable memory waits",
+        _ => "with 512 operations or more not waited for by then, at which its queue may be full",
+    }
+}
+
+/// Threads of the kernel, by the names that it gives them: most belong to a CPU and cannot be kept off it.
+fn is_kernel_thread(comm: &str) -> bool {
+    ["kworker/", "ksoftirqd/", "migration/", "rcu_", "rcuc/", "irq/", "kcompactd", "kswapd"]
+        .iter()
+        .any(|p| comm.starts_with(p))
+}
+
+/// Those outside the process's family who had the CPU that a cause waited for, if it was they who mostly had it.
+fn rivals(line: &CauseLine, family: &Family<'_>) -> Option<String> {
+    let stranger = |who: &&WhoNs| !family.has(who.pid) && !is_kernel_thread(&who.comm);
+    let strangers: Vec<&WhoNs> = line.who.iter().filter(stranger).collect();
+    let ns: u64 = strangers.iter().map(|who| who.ns).sum();
+    let own_ns: u64 = line.who.iter().map(|who| who.ns).sum::<u64>() - ns;
+    // Not every kernel thread that once came by.
+    let worth_naming = |who: &&WhoNs| who.ns * 20 >= ns;
+    (ns > own_ns).then(|| parties(strangers.into_iter().filter(worth_naming)))
+}
+
+fn had_by(who: &str) -> String {
+    if who.is_empty() { String::new() } else { format!("; {who} had it") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Thread;
+    use crate::world::World;
+
+    fn line(who: &[(&str, u32, u64)]) -> CauseLine {
+        let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
+        let ns = who.iter().map(|one| one.ns).sum();
+        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, slept: None }
+    }
+
+    #[test]
+    fn only_strangers_are_rivals_and_only_if_it_was_mostly_they() {
+        let mut world = World::default();
+        let parent = Thread { pid: 1, tid: 1, ..Thread::default() };
+        world.process(1, 0);
+        world.fork(parent, 2, 10);
+        let family = Family::of(&world, 1, 0, 100);
+        let rivals = |who: &[_]| super::rivals(&line(who), &family);
+        assert_eq!(rivals(&[("stress", 11, 40), ("loader", 2, 30), ("kworker", 5, 1)]).as_deref(), Some("stress (11)"));
+        assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);
+        assert_eq!(rivals(&[("train", 1, 5)]), None);
+    }
+}
