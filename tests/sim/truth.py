@@ -20,7 +20,7 @@ from bisect import bisect_right
 
 from engine import DISK, QUOTA, RQ, RUN, SLEEP
 
-OWN, OTHER = 0, 1
+OWN, OTHER, BACK = 0, 1, 2  # BACK: a thread of the process that lost the time, for which the other one waited
 
 
 class Part:
@@ -38,7 +38,7 @@ class Part:
 
 
 def name(cause, party):
-    return cause if party == OWN else {
+    return cause if party != OTHER else {
         "host_cpu": "worker_cpu", "cpu_wait": "worker_cpu_wait", "quota": "worker_quota", "io_wait": "worker_io",
     }.get(cause, cause)
 
@@ -95,14 +95,14 @@ class Paths:
         stop, killed_in = self.world.sched_end, self.world.killed == "sched" and hi > self.world.sched_end
         if hi > stop:
             cut = max(lo, stop)
-            causes = ["unexplained"] if party == OWN else ["wait", "unexplained"]
+            causes = ["unexplained"] if party != OTHER else ["wait", "unexplained"]
             parts.append(Part(cut, hi - cut, causes, {th.proc.pid: hi - cut}))
             hi = cut
         watched = self.world.sched_watch.get(th.proc)
         if lo < hi and (watched is None or watched > lo):
             cut = hi if watched is None else min(hi, watched)
             known = min(cut, max(lo, self.world.known_from(th, watched)))
-            causes = ["unexplained"] if party == OWN else ["wait", "unexplained"]
+            causes = ["unexplained"] if party != OTHER else ["wait", "unexplained"]
             if known > lo:
                 parts.append(Part(lo, known - lo, causes, {th.proc.pid: known - lo}))
             first = len(parts)
@@ -120,7 +120,7 @@ class Paths:
             heard = self.world.last_heard(th)
             for p in parts[first:]:
                 if p.start + p.ns > heard:
-                    p.causes |= {"unexplained"} if party == OWN else {"wait", "unexplained"}
+                    p.causes |= {"unexplained"} if party != OTHER else {"wait", "unexplained"}
                     p.who.setdefault(th.proc.pid, p.ns)
 
     def part(self, th, seg, a, b, party, home, parts):
@@ -180,8 +180,13 @@ class Paths:
         elif party == OWN and waker.proc in self.world.sched_watch:
             self.walk(waker, a, b, OTHER, home, parts)
         elif party == OTHER and waker.proc is home:
-            # the worker waits for a thread of the process that waits for it
-            parts.append(Part(a, ns, ["wait", "host_cpu", "cpu_wait", "io_wait", "sleep", "quota", "unexplained"], {home.pid: ns, th.proc.pid: ns}))
+            # the worker waits for a thread of the process that waits for it: what that did, or `wait` by name
+            first = len(parts)
+            self.walk(waker, a, b, BACK, home, parts)
+            for p in parts[first:]:
+                p.causes |= {"wait", "host_cpu", "cpu_wait", "io_wait", "sleep", "quota", "unexplained"}
+                for pid in (home.pid, th.proc.pid):
+                    p.who.setdefault(pid, p.ns)
         else:
             parts.append(Part(a, ns, ["wait"], {waker.proc.pid: ns}))
 

@@ -214,6 +214,7 @@ impl Engine {
     /// What has been found so far; what is too young to be judged is not in it.
     pub fn report_so_far(&mut self) -> crate::Report {
         self.settle(false);
+        self.occupancy.sort();
         self.report(false)
     }
 
@@ -481,7 +482,9 @@ impl Engine {
     pub(crate) fn settle(&mut self, at_end: bool) {
         let now_ns = self.now_ns;
         let mut horizon_ns = now_ns;
-        self.occupancy.sort();
+        if at_end || self.cuda.values().any(|process| process.has_unsettled()) {
+            self.occupancy.sort();
+        }
         let mut cuda = std::mem::take(&mut self.cuda);
         for process in cuda.values_mut() {
             process.settle(now_ns, SETTLE_NS, at_end, self.sources(), &self.cuda_losses);

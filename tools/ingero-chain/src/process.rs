@@ -322,6 +322,11 @@ impl CudaProcess {
         self.ending.gaps_until_ns(self.over)
     }
 
+    /// Whether stretches between its calls wait to be settled.
+    pub fn has_unsettled(&self) -> bool {
+        !self.early.is_empty() || self.union.oldest_pending_ns().is_some()
+    }
+
     /// The oldest instant that a gap may still begin at: before it, nothing more is asked.
     pub fn needs_from_ns(&self) -> Option<u64> {
         let early = self.early.front().map(|b| b.start_ns);
