@@ -96,8 +96,8 @@ def wanted(test, quick, names):
 
 
 def python(archive):
-    """The interpreter that runs this, with the modules that loading a library by ctypes takes."""
-    asked = "import ctypes, sys; print(*{m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)}, sep='\\n')"
+    """The interpreter that runs this, with the modules that the tests' programs take."""
+    asked = "import ctypes, os, signal, sys, threading; print(*{m.__file__ for m in sys.modules.values() if getattr(m, '__file__', None)}, sep='\\n')"
     modules = subprocess.run([sys.executable, "-I", "-c", asked], check=True, capture_output=True, text=True).stdout.split("\n")
     interpreter = os.path.realpath(sys.executable)
     archive.add(interpreter)

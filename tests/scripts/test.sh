@@ -31,7 +31,8 @@ tests() {
 	"$@" 2>&1 | tee -a "$log" || failed=1
 }
 # All test programs with overflow checks. Many set live probes, so they have the one machine one at a time.
-step wait "$tools"
+echo "== $SECONDS s: waiting for the release build"
+wait "$tools" || { tools='' && echo "test: building the tools failed" >&2 && exit 1; }
 tools=
 INGERO_BIN_DIR=$(realpath "${CARGO_TARGET_DIR:-target}")/release
 export INGERO_BIN_DIR RUST_TEST_THREADS=1
