@@ -28,7 +28,7 @@ LEFT_OUT = [
     # instructions before the tracepoint at which we read ours. An emulated CPU takes long for these, and longer where the host
     # takes its thread off the CPU in between: the sums were seen up to 16 % apart, in both directions, with one time stamp
     # counter for both clocks (clocksource tsc, sched_clock stable); more so the busier the host was.
-    "switches_and_times",
+    "switches_and_times", "off_cpu a_threads_life",
     # Each call is a trap or two: more than ten minutes on an emulated CPU of a busy host. The other test of that program runs.
     "a_million_calls",
 ]
