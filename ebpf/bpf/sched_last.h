@@ -3,8 +3,8 @@
  * Which thread of a process is the last to end (part of sched.bpf.c).
  *
  * `signal->live` tells how many threads have not begun to end. More than one may find it zero at its sched_process_exit, which
- * comes a while after that. Before 6.16 it is a long while: a thread that waits for another in pthread_join goes on before the
- * other one is there.
+ * comes a while after that. On 6.1 and 6.12 it is a long while: a thread that waits for another in pthread_join goes on before
+ * the other one is there.
  *
  *     B ends       live 2 -> 1, lets A go                                            sched_process_exit, live is 0
  *     A ends                                 live 1 -> 0    sched_process_exit, live is 0
