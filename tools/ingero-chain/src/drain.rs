@@ -194,7 +194,8 @@ impl Drain {
         if ret.is_some_and(|ret| ret != 0) {
             return;
         }
-        let whole = op.contains("Device") || op.contains("Ctx");
+        // `cudaThreadSynchronize` is the old name of the device's.
+        let whole = ["Device", "Ctx", "Thread"].iter().any(|name| op.contains(name));
         self.make_room(whole, op, stream);
         let handle = matches!(stream, Stream::Handle(_)) && op.contains("Stream");
         if self.devices.many && !handle {
@@ -264,6 +265,7 @@ mod tests {
         assert!(!run(&[L7, S7, L7]));
         assert!(!run(&[L7, L9, S7]));
         assert!(run(&[L7, L9, D]));
+        assert!(run(&[L7, L9, r#""op":"cudaThreadSynchronize""#]));
         assert!(!run(&[L, S7]));
         assert!(run(&[L, S0]));
         assert!(!run(&[L7, r#""op":"cudaStreamSynchronize","stream":"0x7","ret":700"#]));

@@ -12,7 +12,7 @@ pub enum Class {
     Copy,
     /// Copies and may wait until that is done (`cudaMemcpy`, `cuMemcpyDtoH`).
     SyncCopy,
-    /// Enqueues a memset.
+    /// Enqueues a memset, or a move of managed memory.
     Set,
     /// Waits until the GPU has finished something.
     Sync,
@@ -59,7 +59,7 @@ impl Class {
             Class::Launch
         } else if name.contains("Memcpy") {
             if name.contains("Async") { Class::Copy } else { Class::SyncCopy }
-        } else if name.contains("Memset") {
+        } else if name.contains("Memset") || name.contains("Prefetch") {
             Class::Set
         } else if name.contains("Free") {
             Class::Free
@@ -72,7 +72,7 @@ impl Class {
 
     fn of_nccl(op: &str) -> Self {
         const COLLECTIVES: [&str; 9] =
-            ["Reduce", "Broadcast", "Bcast", "Gather", "Scatter", "AllToAll", "Send", "Recv", "GroupEnd"];
+            ["Reduce", "Broadcast", "Bcast", "Gather", "Scatter", "AlltoAll", "Send", "Recv", "GroupEnd"];
         if COLLECTIVES.iter().any(|c| op.contains(c)) {
             Class::Collective
         } else if op.contains("CommInit") {
@@ -137,7 +137,10 @@ mod tests {
             ("cudaStreamDestroy", Class::Destroy),
             ("cuEventDestroy_v2", Class::Destroy),
             ("cuCtxDestroy", Class::Unload),
+            ("cudaMemPrefetchAsync", Class::Set),
+            ("cudaThreadSynchronize", Class::Sync),
             ("ncclAllReduce", Class::Collective),
+            ("ncclAlltoAll", Class::Collective),
             ("ncclCommInitRank", Class::Load),
             ("ncclGetVersion", Class::Other),
         ] {
