@@ -25,6 +25,15 @@ def empty_disk(path):
     return path
 
 
+RUNNING = set()
+
+
+def end_all():
+    """Ends all guests; those who wait for one hear that it has ended."""
+    for running in list(RUNNING):
+        running.process.kill()
+
+
 class Guest:
     """A running guest. It is a context: qemu ends with it, and with this process, should that be killed."""
 
@@ -45,6 +54,7 @@ class Guest:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             # Ctrl-C is for the script, which then ends it.
             start_new_session=True)
+        RUNNING.add(self)
         self.heard = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -76,6 +86,7 @@ class Guest:
         return self
 
     def __exit__(self, *_):
+        RUNNING.discard(self)
         self.process.kill()
         self.process.wait()
 

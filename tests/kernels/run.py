@@ -16,6 +16,7 @@ import concurrent.futures
 import os
 import sys
 import tempfile
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -33,6 +34,8 @@ SERIES = ["6.1", "6.12"]
 LIMIT_S = 600
 # Nothing on the serial line for so long: the guest is dead.
 SILENCE_S = LIMIT_S + 30
+# Somebody has pressed Ctrl-C.
+ABORTED = threading.Event()
 
 
 def say(text):
@@ -82,7 +85,7 @@ def boot(kernel, image, disk, work, verbose):
             told.hear(line)
             if told.done:
                 break
-        if not told.done:
+        if not told.done and not ABORTED.is_set():
             told.died(running.last_words())
     return told
 
@@ -90,7 +93,7 @@ def boot(kernel, image, disk, work, verbose):
 def tried(kernel, image, disk, work, verbose):
     """The same, and once more where the guest died."""
     told = boot(kernel, image, disk, work, verbose)
-    if not told.done:
+    if not told.done and not ABORTED.is_set():
         # Of ours it dies again.
         say("Linux %s: the guest died: once more from the beginning" % kernel.series)
         told = boot(kernel, image, disk, work, verbose)
@@ -138,11 +141,16 @@ def main():
         # All at once: a test mostly waits for one of its programs.
         with concurrent.futures.ThreadPoolExecutor(len(kernels)) as pool:
             run_one = lambda kernel: tried(kernel, image, disk, work, args.verbose or bool(args.script))  # noqa: E731
-            for kernel, told in zip(kernels, pool.map(run_one, kernels)):
-                if not args.script:
-                    told.require(tests)
-                    print(told.summary(kernel), flush=True)
-                failed |= told.failed
+            try:
+                for kernel, told in zip(kernels, pool.map(run_one, kernels)):
+                    if not args.script:
+                        told.require(tests)
+                        print(told.summary(kernel), flush=True)
+                    failed |= told.failed
+            except KeyboardInterrupt:
+                ABORTED.set()
+                guest.end_all()
+                raise
     return 1 if failed else 0
 
 
