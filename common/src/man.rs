@@ -40,6 +40,9 @@ pub fn write(command: &Command, out: &mut dyn Write) -> io::Result<()> {
         page.control("SH", [title]);
         write_body(&mut page, &body);
     }
+    page.to_writer(out)?;
+    man.render_version_section(out)?;
+    let mut page = Roff::new();
     page.control("SH", ["SEE ALSO"]);
     let others: Vec<&str> = TOOLS.into_iter().filter(|tool| *tool != name).collect();
     let mut references = Vec::new();
@@ -47,8 +50,7 @@ pub fn write(command: &Command, out: &mut dyn Write) -> io::Result<()> {
         references.extend([bold(*other), roman(if at + 1 < others.len() { "(1), " } else { "(1)" })]);
     }
     page.text(references);
-    page.to_writer(out)?;
-    man.render_version_section(out)
+    page.to_writer(out)
 }
 
 /// The sections of a text, each with its lines. What stands before the first title is one of notes.
@@ -111,8 +113,8 @@ mod tests {
         let places = [
             at(".SH EXAMPLES\n.nf\n  tool \\-x   does x\n  tool \\-y\n.fi\n"),
             at(".SH \"EXIT STATUS\"\n0 done.\n.PP\nOr more.\n"),
-            at(".SH \"SEE ALSO\"\n\\fBingero\\-sched\\fR(1), "),
             at(".SH VERSION\n"),
+            at(".SH \"SEE ALSO\"\n\\fBingero\\-sched\\fR(1), "),
         ];
         assert!(places.is_sorted(), "{page}");
         assert!(!page.contains("EXTRA") && !page.contains("\\fBingero\\-cuda\\fR(1)"), "{page}");

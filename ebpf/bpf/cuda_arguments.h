@@ -46,6 +46,7 @@ static __always_inline void keep_arguments(struct frame *frame, const struct sym
 	if (words > REGISTER_WORDS &&
 	    read_stack_words(&frame->tail[REGISTER_WORDS], stack_arguments(ctx), (words - REGISTER_WORDS) * 8))
 		words = REGISTER_WORDS;
+	/* A bound that the compiler knows by now, and the verifier of Linux 6.1 does not: see `frame_at`. */
 	barrier_var(words);
 	if (words > MAX_WORDS)
 		words = MAX_WORDS;
