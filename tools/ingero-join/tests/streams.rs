@@ -337,6 +337,11 @@ fn two_tracers_on_one_process_tell_of_each_call_once() {
     let calls = joined.with_op("cudaMalloc");
     assert!(calls.iter().all(|r| r.get("host").is_some() != r.get("double").is_some()), "{calls:#?}");
     assert_eq!(joined.with_op("end").last().unwrap()["double"], 1);
+    // A table and a trace have each call once.
+    for format in ["csv", "chrome"] {
+        let other = support::joined([&second, &first], &["--format", format]).unwrap();
+        assert_eq!(other.lines.concat().matches("cudaMalloc").count(), 5, "{format}: {:#?}", other.lines);
+    }
     // Joined again, it is as it was.
     let again = support::joined([&Stream(joined.lines.clone())], &[]).unwrap();
     assert_eq!(again.with_op("cudaMalloc"), calls);

@@ -263,6 +263,10 @@ impl<S: Sink> Writer for Chrome<S> {
         // What is no record of ours has no place in a trace.
         let Parsed::Record(r) = parse(line) else { return Ok(()) };
         let Some(mono_ns) = r.mono_ns else { return Ok(()) };
+        // It would be drawn over what it says again.
+        if r.double {
+            return Ok(());
+        }
         match (&*r.src, r.pid, r.tid) {
             // The slice of a call that is told of while it hangs is drawn when it is over.
             (s, ..) if src::is_call(s) && r.stuck => self.instant(&r, r.end_ns().unwrap_or(mono_ns)),
