@@ -163,7 +163,10 @@ impl CudaProcess {
         let contradicted = shows_work && !first && (class == Class::Query || dur_ns >= MIN_GAP_NS);
         let drained = self.drain.is_drained() && !contradicted && !self.contradicted;
         let may_wait = dur_ns > SLOW_NS && self.drain.may_wait(record, class, start_ns);
-        let asks_only = self.is_bystander(thread.tid, class, &record.op) && dur_ns < MIN_GAP_NS && !record.open;
+        // A query of which it isn't on record what it heard may have heard that the GPU was at work.
+        let heard = class != Class::Query || record.ret.is_some();
+        let asks_only =
+            self.is_bystander(thread.tid, class, &record.op) && heard && dur_ns < MIN_GAP_NS && !record.open;
         let before = Before { drained, seq: self.calls, gpu_busy: shows_work && may_have_work, asks_only };
         if !asks_only || before.gpu_busy {
             self.union.add(start_ns, end_ns, thread, ending, before);
