@@ -64,6 +64,12 @@ fn every_item_of_the_loader_is_used_once() {
         assert_eq!(stats.in_role("worker").count(), 3);
         assert_eq!(stats.in_role("feeder").count(), if feeder { 3 } else { 0 });
         assert_eq!(stats.in_role("pin").count(), usize::from(pin));
+        // By time, it goes on after the first item, and its workers and threads end with it.
+        let loader =
+            Loader { workers: 3, cpus: vec![], item_cpu, item_sleep: Duration::ZERO, prefetch: 2, feeder, pin };
+        let lasting = Duration::from_secs(1);
+        let stats = Workload::start(&Plan { loader: Some(loader), lasting, ..plan(&["cudaLaunchKernel*2"]) }).finish();
+        assert!(stats.calls("cudaLaunchKernel") > 2 && stats.in_role("worker").count() == 3, "{stats:?}");
     }
 }
 

@@ -156,7 +156,10 @@ void loader_run(const struct plan *plan)
 	int answers[2], ask[64];
 	pthread_t pin;
 	uint64_t asked = 0, under_way = plan->workers * plan->prefetch;
-	bool *made = calloc(plan->loops, sizeof(*made));
+	/* By time, no machine gets through so many items. */
+	uint64_t loops = plan->for_ns ? 10000000 : plan->loops;
+	uint64_t until = plan->for_ns ? mono_ns() + plan->for_ns : UINT64_MAX;
+	bool *made = calloc(loops, sizeof(*made));
 
 	if (!made || plan->workers > 64 || under_way > QUEUE / 2)
 		fail("starting the loader", "too many items or workers");
@@ -183,9 +186,9 @@ void loader_run(const struct plan *plan)
 	if (plan->pin && pthread_create(&pin, NULL, pin_thread, NULL))
 		fail("starting a thread", "pin");
 
-	for (; asked < plan->loops && asked < under_way; asked++)
+	for (; asked < loops && asked < under_way; asked++)
 		pipe_put(ask[asked % plan->workers], asked);
-	for (uint64_t next = 0; next < plan->loops; next++) {
+	for (uint64_t next = 0; next < loops && mono_ns() < until; next++) {
 		while (!made[next]) {
 			uint64_t item;
 
@@ -193,7 +196,7 @@ void loader_run(const struct plan *plan)
 				fail("taking an item", "the workers are gone");
 			made[item] = true;
 		}
-		if (asked < plan->loops) {
+		if (asked < loops) {
 			pipe_put(ask[asked % plan->workers], asked);
 			asked++;
 		}
