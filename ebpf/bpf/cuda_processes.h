@@ -67,9 +67,11 @@ int BPF_PROG(cuda_fork, struct task_struct *parent, struct task_struct *child)
 	/* Threads are born here too. */
 	if (tgid == parent_tgid || !bpf_map_lookup_elem(&tgids, &parent_tgid))
 		return 0;
-	if (follow_children)
-		bpf_map_update_elem(&tgids, &tgid, &watched, BPF_ANY);
-	tell(RECORD_FORK, tgid, parent_tgid, bpf_ktime_get_ns());
+	__u64 now = bpf_ktime_get_ns();
+	/* Where there is no place for it, its calls are not seen: how many is not known. */
+	if (follow_children && bpf_map_update_elem(&tgids, &tgid, &watched, BPF_ANY))
+		count_lost(map_full, now);
+	tell(RECORD_FORK, tgid, parent_tgid, now);
 	return 0;
 }
 
