@@ -19,10 +19,10 @@
 //! A thread that ends does so on its CPU, and is seen to leave it then.
 //!
 //! Sightings come late: a thread's leaving is only told of when it comes back. So that the answer doesn't depend on when it
-//! is asked for, what became known later than [`KNOWN_WITHIN_NS`] after the end of a wait isn't used for it. And a thread of
+//! is asked for, what became known later than `KNOWN_WITHIN_NS` after the end of a wait isn't used for it. And a thread of
 //! which records were lost may have moved to another CPU unseen: where it seemed to leave since then isn't used either.
 //!
-//! Memory: two sightings for each record, forgotten with the records, [`MAX_SIGHTINGS`] at most; without the oldest of them a
+//! Memory: two sightings for each record, forgotten with the records, `MAX_SIGHTINGS` at most; without the oldest of them a
 //! wait is shared by those that are left.
 
 use crate::map::HashMap;
@@ -138,7 +138,7 @@ impl Occupancy {
         self.cpus.values_mut().for_each(Cpu::sort);
     }
 
-    /// Before this instant nothing more is asked. If more than [`MAX_SIGHTINGS`] are left, half of what is older than
+    /// Before this instant nothing more is asked. If more than `MAX_SIGHTINGS` are left, half of what is older than
     /// `now_ns` goes, and again.
     pub fn forget_before(&mut self, horizon_ns: u64, now_ns: u64) {
         if self.len < self.kept + FORGET_EVERY {
