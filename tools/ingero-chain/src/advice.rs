@@ -22,6 +22,19 @@ pub fn of(chain: &Chain, family: &Family<'_>, machine: &Machine) -> Vec<Advice> 
             all.push(Advice { text, because });
         }
     }
+    let is_named = |causes: [Cause; 2]| named(chain).any(|line| causes.contains(&line.cause));
+    if machine.throttled_ns > 0
+        && is_named([Cause::CpuWait, Cause::WorkerCpuWait])
+        && !is_named([Cause::Quota, Cause::WorkerQuota])
+    {
+        let text = "look at the CPU limit of the container or cgroup (cpu.max), too".to_owned();
+        let because = format!(
+            "it throttled {} for {} in that time while others had the CPUs; how much of the waiting that was is not on record",
+            name(chain),
+            Nanos(machine.throttled_ns)
+        );
+        all.push(Advice { text, because });
+    }
     // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
     let own = matches!(chain.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
     if let Some(period) = chain.period

@@ -143,6 +143,13 @@ pub struct Sample {
     throttled: Vec<(u32, u64)>,
 }
 
+impl Sample {
+    /// How long the cgroup of process `pid` was throttled, in nanoseconds; 0 where it is under no limit.
+    pub fn throttled_ns(&self, pid: u32) -> u64 {
+        self.throttled.iter().find(|(p, _)| *p == pid).map_or(0, |&(_, ns)| ns)
+    }
+}
+
 /// Kept for about 4.5 hours at one a second.
 const MAX_SAMPLES: usize = 16_384;
 /// Below this share of busy CPUs, one is free for whoever may run.

@@ -39,6 +39,8 @@ pub struct Machine {
     pub(crate) swap_grew_bytes: u64,
     gpu_pct: Option<f64>,
     pub(crate) mem_avail_bytes: Option<u64>,
+    /// How long the CPU limit of the process's cgroup throttled it.
+    pub(crate) throttled_ns: u64,
     /// Who was killed for memory.
     killed: Vec<String>,
     /// How many CPUs there are.
@@ -68,6 +70,7 @@ impl Machine {
             machine.cpu_max_pct = machine.cpu_max_pct.max(sample.cpu_max_pct.unwrap_or(0.0));
             machine.cpus = machine.cpus.max(sample.cpus);
             machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
+            machine.throttled_ns += sample.throttled_ns(chain.pid);
             machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().chain(sample.mem_avail_bytes).min();
             if let Some(used) = sample.swap_used_bytes {
                 swap = Some((swap.map_or(used, |(first, _)| first), used));

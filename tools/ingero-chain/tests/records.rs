@@ -545,3 +545,38 @@ fn a_process_that_never_did_the_same_again_does_not_stall() {
     assert_eq!(launcher(2).as_deref(), Some("low"), "it tried something");
     assert_eq!(launcher(20).as_deref(), Some("high"));
 }
+
+/// Others took the CPU from a process that its CPU limit throttled as well: both are said.
+#[test]
+fn a_limit_behind_a_wait_for_a_cpu_is_named_in_the_advice() {
+    let report = |throttled_ns: u64| {
+        let mut lines = vec![];
+        for stream in ["cuda", "sched"] {
+            lines.push(json!({"src":"ingero","op":"watch","mono_ns":1_000_000,"pid":100,"tid":100,"comm":"train","stream":stream}));
+        }
+        let mut at_ms = 1000_u64;
+        for step in 0..100 {
+            for op in ["cudaLaunchKernel", "cudaDeviceSynchronize"] {
+                lines.push(json!({"src":"cudart","op":op,"mono_ns":at_ms * 1_000_000,"dur_ns":1000,"pid":100,"tid":100,"comm":"train","ret":0,"depth":0}));
+                at_ms += 1;
+            }
+            if step > 20 {
+                let rival = json!({"pid":200,"tid":200,"comm":"stress"});
+                lines.push(json!({"src":"sched","op":"sched_switch","mono_ns":at_ms * 1_000_000,"dur_ns":50_000_000,"pid":100,"tid":100,
+                    "comm":"train","state":"R","runq_ns":50_000_000,"cpu":0,"by":rival,"prev":rival}));
+                at_ms += 51;
+            }
+        }
+        lines.push(json!({"src":"sys","op":"sample","mono_ns":1_000_000_000_u64,"dur_ns":(at_ms - 1000) * 1_000_000,"cpu_pct":100.0,
+            "quota":[{"cgroup":"/c","pids":[100],"periods":40,"throttled":9,"throttled_ns":throttled_ns}]}));
+        lines.push(json!({"src":"ingero","op":"end","mono_ns":at_ms * 1_000_000}));
+        let stream: String = lines.iter().map(|record| format!("{record}\n")).collect();
+        let out = chain(&[], &stream);
+        let mut chains = text(&out.stdout).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let gap = chains.find(|chain| chain["op"] == "gap").unwrap();
+        assert_eq!(gap["causes"][0]["cause"], "cpu_wait", "{gap}");
+        gap["advice"].as_array().unwrap().iter().any(|a| a["because"].as_str().unwrap().contains("throttled train"))
+    };
+    assert!(report(900_000_000));
+    assert!(!report(0));
+}
