@@ -413,16 +413,11 @@ pub fn count(n: u64, what: &str) -> String {
 mod tests {
     use super::*;
 
-    fn line(who: &[(&str, u32, u64)]) -> CauseLine {
-        let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
-        let ns = who.iter().map(|one| one.ns).sum();
-        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, slept: None }
-    }
-
     #[test]
     fn processes_of_one_name_are_told_as_one() {
         let who = [("stress", 11, 40), ("loader", 2, 50), ("stress", 12, 30), ("rcu", 5, 1)];
-        assert_eq!(parties(line(&who).who.iter()), "stress (2 processes) and loader (2) and 1 more");
+        let who = who.map(|(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns });
+        assert_eq!(parties(who.iter()), "stress (2 processes) and loader (2) and 1 more");
         assert_eq!(parties([].iter()), "");
     }
 }

@@ -120,7 +120,7 @@ impl Trace<'_> {
             .map(|(pid, _)| pid)
             .collect();
         for pid in changed {
-            self.write_watch(pid)?;
+            self.write_watch(pid, mono_ns())?;
         }
         Ok(())
     }
@@ -145,12 +145,18 @@ impl Trace<'_> {
     }
 
     fn announce_now(&mut self, found: &Found, notes: Vec<String>) -> anyhow::Result<()> {
+        let at_ns = mono_ns();
+        if !self.processes.is_announced(found.process.pid) {
+            // Its libraries may have been probed for others before it came, and it may have called since: then it is watched
+            // from that call on, as the word of it in the ring says.
+            self.drain_what_is_there()?;
+        }
         self.processes.announce(found, notes);
-        self.write_watch(found.process.pid)
+        self.write_watch(found.process.pid, at_ns)
     }
 
-    /// Writes what is known of an announced process.
-    fn write_watch(&mut self, pid: u32) -> anyhow::Result<()> {
+    /// Writes what is known of an announced process, at `mono_ns`.
+    fn write_watch(&mut self, pid: u32, mono_ns: u64) -> anyhow::Result<()> {
         let Some(announced) = self.processes.announced(pid) else { return Ok(()) };
         let returns = self.has_returns(announced.process.seccomp, &announced.libraries);
         let lost_returns = announced.returns && !returns;
@@ -180,7 +186,6 @@ impl Trace<'_> {
                 libraries.push(&library.path);
             }
         }
-        let mono_ns = mono_ns();
         let watch = Watch {
             src: "",
             op: "",

@@ -34,6 +34,8 @@ use first_calls::Sighting;
 
 /// Records taken from the ring before signals and timers are looked at again.
 const BATCH: usize = 1024;
+/// Batches that may have to be taken to come to the end of a ring that is being filled.
+const MAX_BATCHES: usize = 64;
 /// A program that was just executed has its libraries mapped after about this time.
 const AFTER_EXEC: Duration = Duration::from_millis(20);
 /// Where the processes are known, looking is cheap and can be done this often.
@@ -293,6 +295,16 @@ impl<'o> Trace<'o> {
         });
         looked.context("cannot look for calls that hang")?;
         Ok(result?)
+    }
+
+    /// Writes what is in the ring now.
+    fn drain_what_is_there(&mut self) -> anyhow::Result<()> {
+        for _ in 0..MAX_BATCHES {
+            if self.drain()? < BATCH {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Writes what is in the ring, up to [`BATCH`] records; returns how many it was.
