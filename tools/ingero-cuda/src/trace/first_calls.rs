@@ -35,7 +35,8 @@ impl<'a> From<&FirstCall<'a>> for Sighting<'a> {
 
 impl<'a> From<&Call<'a>> for Sighting<'a> {
     fn from(call: &Call<'a>) -> Self {
-        Self { pid: call.pid, ns_pid: call.ns_pid, symbol: call.symbol, at_ns: call.start_ns, comm: call.comm }
+        // The word of its first call is lost. Silence before this one proves nothing then.
+        Self { pid: call.pid, ns_pid: call.ns_pid, symbol: call.symbol, at_ns: call.end_ns, comm: call.comm }
     }
 }
 

@@ -318,9 +318,7 @@ impl<'o> Trace<'o> {
                     processes.note_call(call.pid);
                     if !processes.is_announced(call.pid) {
                         early_scan.get_or_insert_with(Instant::now);
-                        // The word of its first call is lost. Silence before this one proves nothing then.
-                        let sighting = Sighting { at_ns: call.end_ns, ..Sighting::from(&call) };
-                        result = sighting.write(stream, processes, probes, *spared);
+                        result = Sighting::from(&call).write(stream, processes, probes, *spared);
                     }
                 }
                 if let (Some(info), Ok(())) = (probes.symbol(call.symbol), &result) {
