@@ -245,8 +245,7 @@ impl Engine {
     /// Until when calls of `process` would have been seen.
     pub(crate) fn end_of_ns(&self, process: &CudaProcess) -> u64 {
         let end_ns = self.end_ns();
-        let life = self.world.life(process.pid, process.program.life);
-        match life.and_then(|life| life.cuda_watch.until_ns()) {
+        match process.life(&self.world).and_then(|life| life.cuda_watch.until_ns()) {
             Some(until_ns) => until_ns.min(end_ns),
             None => end_ns,
         }
@@ -254,7 +253,7 @@ impl Engine {
 
     /// Whether that is because its tracer said that it stops, so that what was going on then is on record.
     pub(crate) fn ends_in_order(&self, process: &CudaProcess) -> bool {
-        let life = self.world.life(process.pid, process.program.life);
+        let life = process.life(&self.world);
         self.tracers.cuda_in_order() || life.is_some_and(|life| life.cuda_watch.stopped_in_order())
     }
 
@@ -357,10 +356,8 @@ impl Engine {
                 let parent = Thread { pid, tid, name: self.names.id(&record.comm) };
                 self.world.create_thread(Thread { pid, tid: child, ..parent }, parent, start_ns);
             }
-            "thread_exit" | "sched_process_exit" if &*record.op == "thread_exit" || tid != pid => {
-                let this = Thread { pid, tid, name: self.names.id(&record.comm) };
-                self.thread_exit(this, start_ns);
-            }
+            "thread_exit" => self.thread_exit(record, pid, tid, start_ns),
+            "sched_process_exit" if tid != pid => self.thread_exit(record, pid, tid, start_ns),
             "sched_process_exit" => {
                 if let Some(life) = self.world.exit_process(pid, start_ns) {
                     self.over(life);
@@ -377,8 +374,8 @@ impl Engine {
         }
     }
 
-    fn thread_exit(&mut self, this: Thread, at_ns: u64) {
-        let Thread { pid, tid, .. } = this;
+    fn thread_exit(&mut self, record: &Record<'_>, pid: u32, tid: u32, at_ns: u64) {
+        let this = Thread { pid, tid, name: self.names.id(&record.comm) };
         if let Some(came) = self.world.came(pid, tid, at_ns) {
             // It ends while it runs. Who has the CPU then is not on record.
             self.occupancy.left(this, came, at_ns, Thread::default(), at_ns);

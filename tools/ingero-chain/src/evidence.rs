@@ -63,15 +63,15 @@ impl Losses {
 
     /// The intervals in which records of process `pid` may be missing, to be asked many times.
     pub fn of(&self, pid: u32) -> Doubtful {
-        let mut parts: Vec<_> =
-            self.all.iter().filter(|l| l.pid.is_none_or(|p| p == pid)).map(|l| (l.start_ns, l.end_ns)).collect();
-        parts.sort_unstable();
-        parts.dedup_by(|next, before| {
-            let joins = next.0 <= before.1;
-            before.1 = if joins { before.1.max(next.1) } else { before.1 };
-            joins
-        });
-        Doubtful { parts }
+        let of_it = self.all.iter().filter(|l| l.pid.is_none_or(|p| p == pid));
+        Doubtful { parts: union(of_it.map(|l| (l.start_ns, l.end_ns)).collect()) }
+    }
+
+    /// How much of [`from_ns`, `to_ns`] lies in intervals in which records of process `pid` were lost.
+    pub fn lost_ns(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
+        let clip = |l: &Loss| (l.start_ns.max(from_ns), l.end_ns.min(to_ns));
+        let parts = union(self.touching(pid, from_ns, to_ns).map(clip).collect());
+        parts.iter().map(|(start_ns, end_ns)| end_ns.saturating_sub(*start_ns)).sum()
     }
 
     /// The last instant up to `to_ns` at which records of anybody were lost.
@@ -83,6 +83,17 @@ impl Losses {
     pub fn count(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
         self.touching(pid, from_ns, to_ns).map(|loss| loss.count.unwrap_or(1)).sum()
     }
+}
+
+/// The same intervals by time, those that touch joined.
+fn union(mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    parts.sort_unstable();
+    parts.dedup_by(|next, before| {
+        let joins = next.0 <= before.1;
+        before.1 = if joins { before.1.max(next.1) } else { before.1 };
+        joins
+    });
+    parts
 }
 
 /// Where records of one process may be missing.

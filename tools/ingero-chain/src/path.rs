@@ -313,19 +313,6 @@ pub fn doubtful_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
     inside.map(|l| l.end_ns.min(to_ns) - from_ns).max().unwrap_or(0)
 }
 
-/// How much of [`from_ns`, `to_ns`] lies in intervals in which records of process `pid` were lost.
-pub fn lost_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-    let clip = |l: &crate::evidence::Loss| (l.start_ns.max(from_ns), l.end_ns.min(to_ns));
-    let mut parts: Vec<_> = losses.touching(pid, from_ns, to_ns).map(clip).collect();
-    parts.sort_unstable();
-    let (mut ns, mut covered_ns) = (0, from_ns);
-    for (start_ns, end_ns) in parts {
-        ns += end_ns.saturating_sub(start_ns.max(covered_ns));
-        covered_ns = covered_ns.max(end_ns);
-    }
-    ns
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,6 +325,6 @@ mod tests {
         let doubtful = |pid, from_ns, to_ns| doubtful_ns(&losses, pid, from_ns, to_ns);
         assert_eq!((doubtful(7, 0, 100), doubtful(7, 43, 100), doubtful(7, 0, 42)), (45, 2, 42));
         assert_eq!((doubtful(7, 45, 100), doubtful(7, 0, 40), doubtful(8, 0, 100)), (0, 0, 0));
-        assert_eq!(lost_ns(&losses, 7, 0, 100), 5);
+        assert_eq!(losses.lost_ns(7, 0, 100), 5);
     }
 }

@@ -16,7 +16,7 @@ use crate::path::{self, Sources};
 use crate::rates::Rates;
 use crate::startup::{self, Startup};
 use crate::winddown::WindDown;
-use crate::world::{Program, World};
+use crate::world::{ProcessLife, Program, World};
 
 /// A call that had not returned when it was last heard of.
 #[derive(Clone, Debug)]
@@ -140,6 +140,11 @@ impl CudaProcess {
             early: VecDeque::new(),
             judged_ns: 0,
         }
+    }
+
+    /// The life that it is of, while that is remembered.
+    pub fn life<'w>(&self, world: &'w World) -> Option<&'w ProcessLife> {
+        world.life(self.pid, self.program.life)
     }
 
     /// Adds an outermost call.
@@ -421,10 +426,10 @@ impl CudaProcess {
 /// How much of [`from_ns`, `to_ns`] the scheduler tracer watched process `pid` without losing a record.
 pub fn watched_ns(sources: Sources<'_>, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
     let parts = sources.watched(pid, from_ns, to_ns);
-    parts.map(|part| part.len_ns() - path::lost_ns(sources.losses, pid, part.start_ns, part.end_ns)).sum()
+    parts.map(|part| part.len_ns() - sources.losses.lost_ns(pid, part.start_ns, part.end_ns)).sum()
 }
 
 /// When its program ended, where that is known and still remembered.
 pub fn died_ns(world: &World, process: &CudaProcess) -> Option<u64> {
-    world.life(process.pid, process.program.life).and_then(|life| life.program_end_ns(process.program))
+    process.life(world).and_then(|life| life.program_end_ns(process.program))
 }

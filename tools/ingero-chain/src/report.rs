@@ -128,7 +128,7 @@ impl Engine {
 
     /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
     fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
-        let watch = self.world.life(process.pid, process.program.life).map(|life| &life.cuda_watch);
+        let watch = process.life(&self.world).map(|life| &life.cuda_watch);
         let watch_ns = watch.and_then(|watch| watch.since_ns());
         let from_ns = watch_ns.unwrap_or(process.first_call_ns).min(process.first_call_ns);
         let to_ns = died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns);
@@ -137,7 +137,7 @@ impl Engine {
 
     /// Whether calls of a process may be missing in [`from_ns`, `to_ns`] because one tracer had stopped and the next not begun.
     fn was_not_watched(&self, process: &CudaProcess, from_ns: u64, to_ns: u64) -> bool {
-        let life = self.world.life(process.pid, process.program.life);
+        let life = process.life(&self.world);
         life.is_some_and(|life| life.cuda_watch.between_ns(from_ns, to_ns) > 0)
     }
 

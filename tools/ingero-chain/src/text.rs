@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ingero_common::text::{Bytes, Nanos, Printable};
+use ingero_common::text::{Bytes, Nanos, Printable, counted};
 
 use crate::cause::Cause;
 use crate::chain::{CallLine, Chain, Kind, Occurrence, ProcessReport, Report, Severity, Summary};
@@ -204,13 +204,12 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
     let found = if summary.so_far { format!("so far {found}") } else { found };
     writeln!(
         out,
-        "{} in {}: {}, {} of {} process{}",
+        "{} in {}: {}, {} of {}",
         style.paint(&found, "1"),
         Nanos(summary.dur_ns),
         count(summary.records, "record"),
         count(summary.calls, "call"),
-        summary.processes,
-        if summary.processes == 1 { "" } else { "es" }
+        counted(summary.processes, "process", "processes")
     )?;
     for line in words::counted_nowhere(summary) {
         writeln!(out, "{line}")?;

@@ -3,7 +3,7 @@
 //! A cause with less than a tenth of the lost time is not named as one. Advice names what in the records led
 //! to it, and there is none where the records don't say why.
 
-use ingero_common::text::{Bytes, Nanos};
+use ingero_common::text::{Bytes, Nanos, counted};
 
 use crate::advice;
 use crate::cause::{Cause, CauseLine, WhoNs};
@@ -406,7 +406,7 @@ pub fn pct(share: f64) -> String {
 
 /// So many of something, in the singular or the plural.
 pub fn count(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+    counted(n, what, &format!("{what}s"))
 }
 
 #[cfg(test)]
