@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod clock;
+pub mod cuda_api;
 pub mod discover;
 pub mod exit;
 pub mod fifo;
