@@ -69,6 +69,8 @@ pub struct Record<'a> {
     #[serde(borrow)]
     pub sym: Option<Str<'a>>,
     pub count: Option<u64>,
+    /// The device that a call chooses.
+    pub device: Option<i64>,
     /// The object that ingero-join adds to a call, or the host's name in a `start` record.
     #[serde(borrow)]
     pub host: Option<&'a RawValue>,

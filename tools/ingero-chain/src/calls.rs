@@ -22,7 +22,7 @@ use crate::cause::{Bill, Cause, Party};
 use crate::evidence::{Doubtful, Losses, Quota, Samples};
 use crate::map::HashMap;
 use crate::names::{Name, Names};
-use crate::ops::Class;
+use crate::gpu::outstanding::Known;
 use crate::sketch::Sketch;
 
 /// A slow call lasts so many times the median…
@@ -41,7 +41,7 @@ const MAX_YOUNG: usize = 256;
 const MAX_GROUPS: usize = 512;
 
 /// Which calls are compared with one another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey {
     /// `cudart`, `cuda` or `nccl`.
     pub source: Name,
@@ -65,8 +65,8 @@ impl GroupKey {
     }
 
     /// What the call that this is the group of does.
-    pub fn class(self, record: &Record<'_>, names: &mut Names) -> Class {
-        names.class((self.source, &record.src), (self.op, &record.op))
+    pub(crate) fn function(self, record: &Record<'_>, names: &mut Names) -> Known {
+        names.function((self.source, &record.src), (self.op, &record.op))
     }
 
     /// The bytes that calls of the group carry: from, to (both included).
@@ -100,16 +100,16 @@ struct HostBy {
 
 /// A call's time in the parts that causes are made of, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Parts {
+pub(crate) struct Parts {
     /// Runnable without a CPU.
     waiting: u64,
-    asleep: u64,
+    pub(crate) asleep: u64,
     disk: u64,
-    off_unknown: u64,
+    pub(crate) off_unknown: u64,
     /// On a CPU, where that is known.
-    on_cpu: u64,
+    pub(crate) on_cpu: u64,
     /// Not on record.
-    unknown: u64,
+    pub(crate) unknown: u64,
 }
 
 impl Parts {
@@ -131,6 +131,12 @@ impl Parts {
         let off_unknown = take(host.unknown_ns);
         let (on_cpu, unknown) = if host.watched { (left, 0) } else { (0, left) };
         Self { waiting, asleep, disk, off_unknown, on_cpu, unknown }
+    }
+
+    /// Those of a call that lasted for `dur_ns`.
+    pub(crate) fn of_record(record: &Record<'_>, dur_ns: u64) -> Self {
+        let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+        Self::of(host.as_ref(), dur_ns)
     }
 
     /// What a call had beyond the `usual` parts of its group: `excess_ns` shared out. Where a part that is usual is
@@ -187,6 +193,8 @@ pub struct Call {
     pub dur_ns: u64,
     /// Whether the GPU at work may be what it waited for.
     pub may_wait: bool,
+    /// The GPU was idle meanwhile, which is told as such.
+    pub is_idle: bool,
 }
 
 /// A call that may turn out to be slow.
@@ -261,12 +269,15 @@ struct SlowSum {
     had_cpu: Bill,
     /// Waiting that no one had the CPU for, while the quota counters grew.
     throttled_ns: u64,
+    /// Time on a CPU in which the hypervisor may have run others.
+    stolen_ns: u64,
+    on_cpu_ns: u64,
 }
 
 /// All calls of one group.
 #[derive(Debug)]
 pub struct Group {
-    class: Class,
+    function: Known,
     pid: u32,
     /// Durations of all calls that aren't cold.
     pub durations: Sketch,
@@ -302,9 +313,9 @@ pub struct Slow {
 }
 
 impl Group {
-    fn new(class: Class, pid: u32) -> Self {
+    fn new(function: Known, pid: u32) -> Self {
         Self {
-            class,
+            function,
             pid,
             durations: Sketch::default(),
             bytes: 0,
@@ -317,12 +328,12 @@ impl Group {
     }
 
     /// Its kind of calls.
-    pub fn class(&self) -> Class {
-        self.class
+    pub(crate) fn function(&self) -> Known {
+        self.function
     }
 
     fn add(&mut self, record: &Record<'_>, call: Call, names: &mut Names, facts: Facts<'_>) {
-        let Call { start_ns, dur_ns, may_wait } = call;
+        let Call { start_ns, dur_ns, may_wait, is_idle } = call;
         let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
         if !host.as_ref().is_some_and(|h| h.watched) {
             self.unwatched += 1;
@@ -335,7 +346,7 @@ impl Group {
         if parts.unknown == 0 {
             self.watched.add(parts);
         }
-        if dur_ns <= SLOW_NS {
+        if dur_ns <= SLOW_NS || is_idle {
             return;
         }
         let party = |by: &HostBy, names: &mut Names| (Party { pid: by.pid, name: names.id(&by.comm) }, by.ns);
@@ -446,6 +457,8 @@ impl SlowSum {
                 [ASLEEP, OFF_UNKNOWN, ON_CPU, UNKNOWN].map(|part| u128::from(beyond[part])).iter().sum::<u128>();
         }
         self.dur_ns += u128::from(call.dur_ns);
+        self.on_cpu_ns += call.parts.on_cpu;
+        self.stolen_ns += samples.stolen_ns(call.start_ns, end_ns).min(call.parts.on_cpu);
         let mut nobody_ns = call.parts.waiting;
         for &(party, ns) in &call.had_cpu {
             let ns = ns.min(nobody_ns);
@@ -464,7 +477,10 @@ impl SlowSum {
     /// Splits `lost_ns` by what the calls had beyond the usual ones.
     fn bill(&self, lost_ns: u64) -> Bill {
         let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(self.beyond, lost_ns);
-        let mut bill = Parts { waiting, asleep, disk, off_unknown, on_cpu, unknown }.bill();
+        let stolen_ns = u128::from(on_cpu) * u128::from(self.stolen_ns) / u128::from(self.on_cpu_ns.max(1));
+        let stolen_ns = stolen_ns as u64;
+        let mut bill = Parts { waiting, asleep, disk, off_unknown, on_cpu: on_cpu - stolen_ns, unknown }.bill();
+        bill.add(Cause::Steal, Party::default(), stolen_ns);
         self.split_waiting(waiting, &mut bill);
         bill
     }
@@ -523,9 +539,9 @@ impl Groups {
     }
 
     /// Opens the group of a call: its first one, which is cold.
-    pub fn open(&mut self, key: GroupKey, class: Class, pid: u32) -> GroupKey {
+    pub(crate) fn open(&mut self, key: GroupKey, function: Known, pid: u32) -> GroupKey {
         let key = if self.all.len() >= MAX_GROUPS { GroupKey { dir: Name::default(), size: 0, ..key } } else { key };
-        self.all.entry(key).or_insert_with(|| Group::new(class, pid));
+        self.all.entry(key).or_insert_with(|| Group::new(function, pid));
         key
     }
 
@@ -560,29 +576,7 @@ pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Names) -> Bill {
     bill
 }
 
-/// Waiting for the GPU for so long is no overhead of the call.
-const GPU_WAIT_NS: u64 = 200_000;
-/// The same where the scheduler tracer can't tell how much of it was waiting for a CPU.
-const GPU_WAIT_UNWATCHED_NS: u64 = 1_000_000;
-/// `cudaErrorNotReady` and `CUDA_ERROR_NOT_READY` (driver_types.h, cuda.h).
-const NOT_READY: i64 = 600;
-
-/// Whether a call tells that the GPU still had work when it began: a query that says so, a synchronise that waits.
-pub fn shows_gpu_at_work(record: &Record<'_>, class: Class, dur_ns: u64) -> bool {
-    match class {
-        Class::Query => record.ret == Some(NOT_READY),
-        Class::Sync if dur_ns >= GPU_WAIT_NS => {
-            let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
-            let parts = Parts::of(host.as_ref(), dur_ns);
-            parts.asleep + parts.on_cpu >= GPU_WAIT_NS
-                || parts.asleep + parts.on_cpu + parts.off_unknown + parts.unknown >= GPU_WAIT_UNWATCHED_NS
-        }
-        _ => false,
-    }
-}
-
 /// Whether what a call went through was mainly waiting for a CPU, which has nothing to do with warming up.
 pub fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
-    let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
-    Parts::of(host.as_ref(), dur_ns).waiting > dur_ns / 2
+    Parts::of_record(record, dur_ns).waiting > dur_ns / 2
 }

@@ -124,18 +124,12 @@ struct GpuSample {
     util_pct: Option<f64>,
 }
 
-impl GpuSamples {
-    fn mean_util_pct(&self) -> Option<f64> {
-        let known: Vec<f64> = self.gpu.iter().filter_map(|gpu| gpu.util_pct).collect();
-        if known.is_empty() { None } else { Some(known.iter().sum::<f64>() / known.len() as f64) }
-    }
-}
 
 /// The machine over one interval.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    start_ns: u64,
-    end_ns: u64,
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
     /// Busy share of all CPUs, percent.
     pub cpu_pct: Option<f64>,
     /// Busiest CPU, percent.
@@ -148,8 +142,8 @@ pub struct Sample {
     pub swap_used_bytes: Option<u64>,
     /// Memory that could be had.
     pub mem_avail_bytes: Option<u64>,
-    /// Mean use of the GPUs as their driver gives it, percent: some kernel ran, not how much of the GPU it used.
-    pub gpu_pct: Option<f64>,
+    /// Use of each GPU as its driver gives it, percent: some kernel ran, not how much of the GPU it used.
+    pub(crate) gpus_pct: Vec<f64>,
     /// For each process under a CPU limit: how long its cgroup was throttled, in nanoseconds.
     throttled: Vec<(u32, u64)>,
 }
@@ -200,7 +194,7 @@ impl Samples {
             steal_pct: sample.steal_pct.unwrap_or(0.0),
             swap_used_bytes: sample.swap_used_bytes,
             mem_avail_bytes: sample.mem_avail_bytes,
-            gpu_pct: gpus.mean_util_pct(),
+            gpus_pct: gpus.gpu.iter().filter_map(|gpu| gpu.util_pct).collect(),
             throttled,
         });
         if self.all.len() > MAX_SAMPLES {
@@ -217,11 +211,20 @@ impl Samples {
 
     /// Mean use of the GPUs over [`from_ns`, `to_ns`], percent; `None` where it was not sampled.
     pub fn gpu_pct(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
-        let (mut sum, mut n) = (0.0, 0.0);
-        for pct in self.over(from_ns, to_ns).filter_map(|sample| sample.gpu_pct) {
-            (sum, n) = (sum + pct, n + 1.0);
+        let all: Vec<f64> = self.over(from_ns, to_ns).flat_map(|sample| &sample.gpus_pct).copied().collect();
+        (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
+    }
+
+    /// The lowest use of any GPU in any sample over [`from_ns`, `to_ns`], percent; `None` where these do not cover all of it.
+    pub(crate) fn least_gpu_pct(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+        let (mut known_to_ns, mut least_pct) = (from_ns, f64::INFINITY);
+        for sample in self.over(from_ns, to_ns).filter(|sample| !sample.gpus_pct.is_empty()) {
+            if sample.start_ns <= known_to_ns {
+                known_to_ns = known_to_ns.max(sample.end_ns);
+            }
+            least_pct = sample.gpus_pct.iter().copied().fold(least_pct, f64::min);
         }
-        (n > 0.0).then(|| sum / n)
+        (known_to_ns >= to_ns && least_pct.is_finite()).then_some(least_pct)
     }
 
     /// What the quota counters of process `pid` did in [`from_ns`, `to_ns`].

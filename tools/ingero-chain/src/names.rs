@@ -3,8 +3,10 @@
 //! A recording repeats a few names millions of times, so records refer to them by number. Names come from
 //! traced processes and are hostile: each is cut to a sane length and their number is bounded.
 
+use ingero_common::cuda_api;
+
+use crate::gpu::outstanding::Known;
 use crate::map::HashMap;
-use crate::ops::Class;
 
 /// A stored name. The default is the empty name: nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +24,7 @@ pub struct Names {
     ids: HashMap<Box<str>, Name>,
     texts: Vec<Box<str>>,
     /// What API functions do, by source and name.
-    classes: HashMap<(Name, Name), Class>,
+    functions: HashMap<(Name, Name), Known>,
 }
 
 impl Default for Names {
@@ -30,7 +32,7 @@ impl Default for Names {
         Self {
             ids: HashMap::from_iter([("".into(), Name(0)), (OVERFLOW.into(), OVERFLOW_NAME)]),
             texts: vec!["".into(), OVERFLOW.into()],
-            classes: HashMap::default(),
+            functions: HashMap::default(),
         }
     }
 }
@@ -48,12 +50,12 @@ impl Names {
         Name(next)
     }
 
-    /// What API function `op` of `source` does, worked out once for each; both are names that [`Self::id`] gave.
-    pub fn class(&mut self, source: (Name, &str), op: (Name, &str)) -> Class {
+    /// What is known of API function `op` of `source`, looked up once for each; both are names that [`Self::id`] gave.
+    pub(crate) fn function(&mut self, source: (Name, &str), op: (Name, &str)) -> Known {
         if op.0 == OVERFLOW_NAME {
-            return Class::of(source.1, op.1);
+            return cuda_api::find(source.1, op.1);
         }
-        *self.classes.entry((source.0, op.0)).or_insert_with(|| Class::of(source.1, op.1))
+        *self.functions.entry((source.0, op.0)).or_insert_with(|| cuda_api::find(source.1, op.1))
     }
 
     /// The text of a name.
@@ -89,8 +91,8 @@ mod tests {
         let late = names.id("one too many");
         assert_eq!(names.text(late), OVERFLOW);
         let cudart = names.id("cudart");
-        assert_eq!(names.class((cudart, "cudart"), (late, "cudaMalloc")), Class::Alloc);
-        assert_eq!(names.class((cudart, "cudart"), (late, "cudaFree")), Class::Free);
+        let mut class = |op| names.function((cudart, "cudart"), (late, op)).unwrap().class;
+        assert_eq!((class("cudaMalloc"), class("cudaFree")), (cuda_api::Class::Alloc, cuda_api::Class::Free));
         assert_eq!(names.id("train"), a);
     }
 

@@ -20,7 +20,7 @@
 //!   setDevice  setDevice  launch(0)  deviceSynchronize  launch(0) …               -> one device: drained
 //! ```
 //!
-//! The same account says whether a call that took long may have waited for the GPU ([`Drain::may_wait`]). A free that is not
+//! The same account says whether a call that took long may have waited for the GPU ([`Outstanding::may_wait`]). A free that is not
 //! stream-ordered waits for what was enqueued, so not where everything has been waited for. A launch returns at once unless
 //! the queue to the GPU is full; there is room for about a thousand operations, so it may be full where half as many may be
 //! outstanding on that stream. A copy from or to the host's memory that is asynchronous by name waits for its stream where that
@@ -34,10 +34,18 @@
 //! What an event tells is not known, since events are not on record: a wait for one counts as a wait for what had been
 //! enqueued before the wait for the event before it, as in a loop that stays a step or two ahead of the GPU.
 
+use ingero_common::cuda_api::{Class, Device, Drain, Function};
 use ingero_common::record::Record;
 
 use crate::map::HashMap;
-use crate::ops::Class;
+
+/// What is known of an operation; `None` = it is in no table, and may give the GPU work.
+pub(crate) type Known = Option<&'static Function>;
+
+/// Whether a call of it may give the GPU something to do.
+pub(crate) fn enqueues(function: Known) -> bool {
+    function.is_none_or(Function::enqueues)
+}
 
 /// From so many operations outstanding on, the queue of a stream may be full.
 const FULL_FROM: u64 = 512;
@@ -76,6 +84,8 @@ impl Stream {
 /// Whether a process works on one device, as far as its calls tell.
 #[derive(Debug, Default)]
 struct Devices {
+    /// The one that was chosen, where that is on record.
+    chosen: Option<i64>,
     /// The thread that chose one.
     chosen_by: Option<u32>,
     has_enqueued: bool,
@@ -86,19 +96,28 @@ struct Devices {
 }
 
 impl Devices {
-    fn add(&mut self, record: &Record<'_>, class: Class) {
-        const CHOOSE: [&str; 3] = ["cudaSetDevice", "cuCtxSetCurrent", "cuCtxPushCurrent"];
-        self.has_enqueued |= class.enqueues();
-        if CHOOSE.contains(&&*record.op) {
-            let tid = record.tid.unwrap_or_default();
-            self.many |= self.has_enqueued || self.chosen_by.is_some_and(|by| by != tid);
-            self.chosen_by = Some(tid);
+    fn add(&mut self, record: &Record<'_>, function: Known) {
+        self.has_enqueued |= enqueues(function);
+        match function.map(|function| function.device) {
+            Some(Device::Chosen) => self.choose(record),
+            Some(Device::NewContext) => {
+                self.many |= self.has_context;
+                self.has_context = true;
+            }
+            Some(Device::Several) => self.many = true,
+            Some(Device::Current) | None => {}
         }
-        if record.op.starts_with("cuCtxCreate") {
-            self.many |= self.has_context;
-            self.has_context = true;
+    }
+
+    fn choose(&mut self, record: &Record<'_>) {
+        if let Some(device) = record.device {
+            self.many |= self.chosen.is_some_and(|chosen| chosen != device);
+            self.chosen = Some(device);
+            return;
         }
-        self.many |= record.op.contains("Peer") || &*record.op == "ncclCommInitAll";
+        let tid = record.tid.unwrap_or_default();
+        self.many |= self.has_enqueued || self.chosen_by.is_some_and(|by| by != tid);
+        self.chosen_by = Some(tid);
     }
 }
 
@@ -115,7 +134,7 @@ struct Queue {
 
 /// What one process has enqueued and not waited for.
 #[derive(Debug, Default)]
-pub struct Drain {
+pub(crate) struct Outstanding {
     queues: HashMap<Stream, Queue>,
     /// How many of them have something pending.
     pending: usize,
@@ -126,28 +145,32 @@ pub struct Drain {
     devices: Devices,
 }
 
-impl Drain {
+impl Outstanding {
     /// Whether a synchronising call has returned and nothing is pending.
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         self.waited_ns.is_some() && !self.has_pending()
     }
 
     /// Whether something was enqueued and not waited for.
-    pub fn has_pending(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         self.pending > 0 || self.overflow_ns.is_some()
     }
 
-    /// Whether the GPU at work may be what a call of class `class` that began at `start_ns` waited for.
-    pub fn may_wait(&self, record: &Record<'_>, class: Class, start_ns: u64) -> bool {
-        match class {
-            Class::Sync | Class::SyncCopy => true,
-            Class::Free if record.op.contains("Async") => false,
-            Class::Free => !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns)),
-            Class::Copy if record.dir.as_deref() != Some("d2d") => {
+    /// Whether the GPU at work may be what a call that began at `start_ns` waited for.
+    pub(crate) fn may_wait(&self, record: &Record<'_>, function: Known, start_ns: u64) -> bool {
+        let Some(function) = function else { return false };
+        let dir = record.dir.as_deref();
+        match function.class {
+            Class::Sync => true,
+            Class::Copy if function.blocks(dir) => true,
+            Class::Free => {
+                function.waits() && !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns))
+            }
+            Class::Copy if dir != Some("d2d") => {
                 let pending = |stream: &Stream| self.queues.get(stream).is_some_and(|queue| queue.pending_ns.is_some());
                 pending(&Stream::of(record)) || pending(&Stream::Default)
             }
-            class if class.enqueues() => {
+            _ if function.enqueues() => {
                 self.queues.get(&Stream::of(record)).is_some_and(|queue| queue.all >= FULL_FROM)
             }
             _ => false,
@@ -155,23 +178,21 @@ impl Drain {
     }
 
     /// Takes note of a call that has returned.
-    pub fn add(&mut self, record: &Record<'_>, class: Class, start_ns: u64, end_ns: u64) {
+    pub(crate) fn add(&mut self, record: &Record<'_>, function: Known, start_ns: u64, end_ns: u64) {
         let stream = Stream::of(record);
-        self.devices.add(record, class);
-        match class {
-            Class::Sync => self.wait(&record.op, &stream, start_ns, end_ns, record.ret),
-            // Returns when the data has arrived, and follows whatever its stream did before.
-            Class::SyncCopy if record.dir.as_deref() == Some("d2h") => {
-                self.wait("Stream", &stream, start_ns, end_ns, record.ret);
-            }
-            class if class.enqueues() => self.enqueue(stream, end_ns),
-            _ => {}
+        self.devices.add(record, function);
+        let drain = function.map_or(Drain::No, |function| function.drains(record.dir.as_deref()));
+        let waits = drain != Drain::No || function.is_some_and(|function| function.class == Class::Sync);
+        if waits {
+            self.wait(drain, &stream, start_ns, end_ns, record.ret);
+        } else if enqueues(function) {
+            self.enqueue(stream, end_ns);
         }
     }
 
     /// Takes note of a call of which it isn't known when it returned, nor how.
-    pub fn may_have_enqueued(&mut self, class: Class, at_ns: u64) {
-        if class.enqueues() {
+    pub(crate) fn may_have_enqueued(&mut self, function: Known, at_ns: u64) {
+        if enqueues(function) {
             self.overflow_ns = self.overflow_ns.max(Some(at_ns));
         }
     }
@@ -190,14 +211,13 @@ impl Drain {
         queue.all += 1;
     }
 
-    fn wait(&mut self, op: &str, stream: &Stream, start_ns: u64, end_ns: u64, ret: Option<i64>) {
+    /// A synchronising call that returned; one that waits for an event proves nothing ([`Drain::No`]).
+    fn wait(&mut self, drain: Drain, stream: &Stream, start_ns: u64, end_ns: u64, ret: Option<i64>) {
         if ret.is_some_and(|ret| ret != 0) {
             return;
         }
-        // `cudaThreadSynchronize` is the old name of the device's.
-        let whole = ["Device", "Ctx", "Thread"].iter().any(|name| op.contains(name));
-        self.make_room(whole, op, stream);
-        let handle = matches!(stream, Stream::Handle(_)) && op.contains("Stream");
+        self.make_room(drain, stream);
+        let handle = matches!(stream, Stream::Handle(_)) && drain == Drain::Stream;
         if self.devices.many && !handle {
             return;
         }
@@ -206,28 +226,28 @@ impl Drain {
             queue.pending_ns = queue.pending_ns.filter(|_| !done);
             usize::from(done)
         };
-        if whole {
-            self.pending -= self.queues.values_mut().map(done).sum::<usize>();
-            self.overflow_ns = self.overflow_ns.filter(|last_ns| *last_ns > start_ns);
-        } else if op.contains("Stream") {
-            self.pending -= self.queues.get_mut(stream).map_or(0, done);
-        } else {
-            return;
+        match drain {
+            Drain::Context => {
+                self.pending -= self.queues.values_mut().map(done).sum::<usize>();
+                self.overflow_ns = self.overflow_ns.filter(|last_ns| *last_ns > start_ns);
+            }
+            Drain::Stream => self.pending -= self.queues.get_mut(stream).map_or(0, done),
+            Drain::No | Drain::Copy => return,
         }
         self.waited_ns = self.waited_ns.max(Some(end_ns));
     }
 
     /// What was waited for is outstanding no more. Where it isn't sure what that was, the queues count as emptied: a slow
     /// launch is the host's unless the records speak for the GPU.
-    fn make_room(&mut self, whole: bool, op: &str, stream: &Stream) {
-        if op.contains("Stream") && !whole {
+    fn make_room(&mut self, drain: Drain, stream: &Stream) {
+        if drain == Drain::Stream {
             if let Some(queue) = self.queues.get_mut(stream) {
                 (queue.all, queue.before_event) = (0, 0);
             }
             return;
         }
         for queue in self.queues.values_mut() {
-            queue.all = if whole { 0 } else { queue.all - queue.before_event };
+            queue.all = if drain == Drain::Context { 0 } else { queue.all - queue.before_event };
             queue.before_event = queue.all;
         }
     }
@@ -236,15 +256,16 @@ impl Drain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ingero_common::cuda_api::find;
     use ingero_common::record::{Parsed, parse};
 
     fn run(calls: &[&str]) -> bool {
-        let mut drain = Drain::default();
+        let mut drain = Outstanding::default();
         for (i, call) in calls.iter().enumerate() {
             let line = format!("{{\"src\":\"cudart\",{call}}}");
             let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
             let start_ns = i as u64 * 10;
-            drain.add(&record, Class::of(&record.src, &record.op), start_ns, start_ns + 5);
+            drain.add(&record, find(&record.src, &record.op), start_ns, start_ns + 5);
         }
         drain.is_drained()
     }
@@ -275,12 +296,12 @@ mod tests {
     }
 
     fn may_wait(calls: &[(&str, usize)], then: &str) -> bool {
-        let mut drain = Drain::default();
+        let mut drain = Outstanding::default();
         let mut at_ns = 0;
         let mut record = |call: &str, add: bool| {
             let line = format!("{{\"src\":\"cudart\",{call}}}");
             let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
-            let class = Class::of(&record.src, &record.op);
+            let class = find(&record.src, &record.op);
             let may = drain.may_wait(&record, class, at_ns);
             if add {
                 drain.add(&record, class, at_ns, at_ns + 5);
@@ -354,15 +375,15 @@ mod tests {
 
     #[test]
     fn a_wait_that_began_before_the_launch_does_not_cover_it() {
-        let mut drain = Drain::default();
+        let mut drain = Outstanding::default();
         let line = format!("{{\"src\":\"cudart\",{L7}}}");
         let Parsed::Record(launch) = parse(line.as_bytes()) else { panic!() };
-        drain.add(&launch, Class::Launch, 50, 55);
+        drain.add(&launch, find("cudart", "cudaLaunchKernel"), 50, 55);
         let line = format!("{{\"src\":\"cudart\",{S7}}}");
         let Parsed::Record(sync) = parse(line.as_bytes()) else { panic!() };
-        drain.add(&sync, Class::Sync, 0, 100);
+        drain.add(&sync, find("cudart", "cudaStreamSynchronize"), 0, 100);
         assert!(!drain.is_drained());
-        drain.add(&sync, Class::Sync, 110, 120);
+        drain.add(&sync, find("cudart", "cudaStreamSynchronize"), 110, 120);
         assert!(drain.is_drained());
     }
 }

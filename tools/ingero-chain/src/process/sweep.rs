@@ -1,0 +1,282 @@
+//! From the pieces of the timeline, in the order of time, to the entries of the account.
+//!
+//! Idle pieces that follow one another are one interval, also across calls that give the GPU nothing to do. It ends with the
+//! call that does, and that thread's path is its cause. What follows the last work is held back: with the next work it is
+//! part of the loop, without it, it is shutdown.
+//!
+//! ```text
+//!   sync  |       idle: one interval       |launch   sync ░░░░░░░ silence ░░░░░ query  … launch
+//!   ██████|   malloc ██        record █    |██████   ██                                  ██████
+//!                                           names it                  both are named by this one
+//! ```
+
+use crate::calls::GroupKey;
+use crate::cause::Bill;
+use crate::evidence::Losses;
+use crate::limits::{GPU_BUSY_PCT, MAX_CALLS_IN_IDLE, MAX_UNNAMED, SILENCE_NS};
+use crate::names::Thread;
+use crate::path::{self, OwnCall, Sources};
+use crate::process::class::{Class, Classes};
+use crate::process::ledger::{Entry, Ledger};
+use crate::process::lost::Lost;
+use crate::process::timeline::{InCall, Item, Piece, Run};
+
+/// What the sweep asks about the process whose pieces it takes.
+pub(crate) struct Context<'a> {
+    pub(crate) pid: u32,
+    pub(crate) sources: Sources<'a>,
+    pub(crate) cuda_losses: &'a Losses,
+    /// The operations of the process, by their places.
+    pub(crate) ops: &'a [GroupKey],
+    /// The name of a thread.
+    pub(crate) thread: &'a dyn Fn(u32) -> Thread,
+    /// No other process on this host uses a GPU, so that the counter of its use speaks of this one.
+    pub(crate) alone: bool,
+}
+
+/// A lost interval that has not ended yet.
+#[derive(Clone, Debug)]
+struct Open {
+    start_ns: u64,
+    end_ns: u64,
+    proven: bool,
+    lost_records: u64,
+    calls: Vec<OwnCall>,
+}
+
+/// What came after the last work.
+#[derive(Clone, Debug)]
+enum Held {
+    Span { start_ns: u64, end_ns: u64, classes: Classes, worked_ns: u64 },
+    Lost { lost: Box<Lost>, before: InCall },
+}
+
+/// The state between two pieces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sweep {
+    open: Option<Open>,
+    held: Vec<Held>,
+    /// Records were lost while the GPU was idle: whether it still is, is not known until the next wait.
+    doubt: bool,
+    /// Calls so far.
+    calls: u64,
+    /// Idle intervals so far: steps, where each step of a loop waits for the GPU.
+    pub(crate) drains: u64,
+    pub(crate) busy_ns: u64,
+}
+
+impl Sweep {
+    /// The start of what is not counted yet, for which the past is still needed.
+    pub(crate) fn needs_from_ns(&self) -> Option<u64> {
+        self.open.as_ref().map(|open| open.start_ns)
+    }
+
+    /// Takes the next item.
+    pub(crate) fn take(&mut self, item: Item, context: &Context<'_>, ledger: &mut Ledger) {
+        match item {
+            Item::Piece(piece) => {
+                for piece in self.judged(piece, context).into_iter().flatten() {
+                    self.piece(&piece, context, ledger);
+                }
+            }
+            Item::Run(run) => self.run(&run, context, ledger),
+        }
+    }
+
+    /// What is known of a piece in view of the records that are missing there: at most a part that is not judged, and a rest.
+    fn judged(&mut self, mut piece: Piece, context: &Context<'_>) -> [Option<Piece>; 2] {
+        if !piece.drained {
+            self.doubt = false;
+        }
+        if piece.class() == Class::Between && piece.len_ns() < SILENCE_NS {
+            return [Some(piece), None];
+        }
+        if piece.hung_at_ns > 0 && context.cuda_losses.count(context.pid, piece.hung_at_ns, piece.end_ns) > 0 {
+            return [Some(Piece { unseen: true, ..piece }), None];
+        }
+        let mut missing = 0.0;
+        let mut unknown_to_ns = piece.start_ns;
+        for loss in context.cuda_losses.touching(context.pid, piece.start_ns, piece.end_ns) {
+            self.doubt = true;
+            let (from_ns, to_ns) = (loss.start_ns.max(piece.start_ns), loss.end_ns.min(piece.end_ns));
+            match loss.count {
+                Some(0) => {}
+                Some(count) if loss.sampled => {
+                    let whole_ns = (loss.end_ns - loss.start_ns).max(1);
+                    missing += count as f64 * (to_ns - from_ns) as f64 / whole_ns as f64;
+                }
+                // A call that was lost ended while records were being lost and may have begun at any time before.
+                _ if loss.start_ns >= piece.end_ns => {}
+                Some(count) if part_ns(to_ns - piece.start_ns, count as f64) >= SILENCE_NS as f64 => missing += count as f64,
+                _ => unknown_to_ns = unknown_to_ns.max(to_ns),
+            }
+        }
+        if self.doubt && piece.drained {
+            piece.drained = false;
+        }
+        if piece.class() != Class::Silence {
+            return [Some(piece), None];
+        }
+        if part_ns(piece.len_ns(), missing) < SILENCE_NS as f64 {
+            return [Some(Piece { unseen: true, ..piece }), None];
+        }
+        let unknown = Piece { end_ns: unknown_to_ns, unseen: true, ..piece };
+        let rest = Piece { start_ns: unknown_to_ns, ..piece };
+        [unknown, rest].map(|part| Some(part).filter(|part| part.start_ns < part.end_ns))
+    }
+
+    fn piece(&mut self, piece: &Piece, context: &Context<'_>, ledger: &mut Ledger) {
+        let class = piece.class();
+        let class = if class == Class::Silence && self.counter_says_busy(piece, context) { Class::Between } else { class };
+        if class == Class::Between && piece.len_ns() >= SILENCE_NS {
+            self.busy_ns += piece.len_ns();
+        }
+        match class {
+            Class::Idle => self.extend(piece, true, context),
+            Class::Silence => {
+                self.close(None, context);
+                self.extend(piece, false, context);
+            }
+            _ => {
+                self.close(piece.call, context);
+                let worked_ns = if class == Class::GpuWait { piece.end_ns } else { 0 };
+                let fed = piece.call.filter(|call| call.doing.feeds());
+                self.hold(piece.start_ns, piece.end_ns, Classes::of(class, piece.len_ns()), worked_ns);
+                self.name(fed, context, ledger);
+            }
+        }
+        self.calls += u64::from(piece.call.is_some());
+    }
+
+    fn run(&mut self, run: &Run, context: &Context<'_>, ledger: &mut Ledger) {
+        self.doubt = false;
+        self.close(run.first, context);
+        self.hold(run.start_ns, run.end_ns, run.classes, run.worked_ns);
+        self.calls += u64::from(run.calls);
+        self.name(run.fed, context, ledger);
+    }
+
+    fn counter_says_busy(&self, piece: &Piece, context: &Context<'_>) -> bool {
+        let least_pct = || context.sources.samples.least_gpu_pct(piece.start_ns, piece.end_ns);
+        context.alone && least_pct().is_some_and(|pct| pct >= GPU_BUSY_PCT)
+    }
+
+    /// Adds a piece to the lost interval that is open, or opens one.
+    fn extend(&mut self, piece: &Piece, proven: bool, context: &Context<'_>) {
+        if self.open.as_ref().is_some_and(|open| open.proven != proven || open.end_ns != piece.start_ns) {
+            self.close(piece.call, context);
+        }
+        let open = self.open.get_or_insert_with(|| Open {
+            start_ns: piece.start_ns,
+            end_ns: piece.start_ns,
+            proven,
+            lost_records: 0,
+            calls: Vec::new(),
+        });
+        open.end_ns = piece.end_ns;
+        if let Some(call) = piece.call.filter(|_| open.calls.len() < MAX_CALLS_IN_IDLE) {
+            let op = context.ops.get(call.op as usize).map(|key| key.op).unwrap_or_default();
+            open.calls.push(OwnCall { tid: call.tid, op, start_ns: piece.start_ns, end_ns: piece.end_ns });
+        }
+    }
+
+    /// The lost interval that is open ends, with the call `before`; without one, with the next that begins.
+    fn close(&mut self, before: Option<InCall>, context: &Context<'_>) {
+        let Some(open) = self.open.take() else { return };
+        let Some(before) = before else {
+            // Silence that ends in something nobody saw.
+            return self.hold(open.start_ns, open.end_ns, Classes::of(Class::NotJudged, open.end_ns - open.start_ns), 0);
+        };
+        self.lose(open, before, context);
+    }
+
+    fn lose(&mut self, open: Open, before: InCall, context: &Context<'_>) {
+        let (start_ns, end_ns, pid) = (open.start_ns, open.end_ns, context.pid);
+        let bill = path::bill(context.sources, (context.thread)(before.tid), start_ns, end_ns, &open.calls);
+        let lost_records = context.cuda_losses.count(pid, start_ns, end_ns)
+            + context.sources.losses.count(pid, start_ns, end_ns)
+            + open.lost_records;
+        let watched_ns = path::watched_ns(context.sources, pid, start_ns, end_ns);
+        self.drains += u64::from(open.proven);
+        let lost =
+            Box::new(Lost { start_ns, end_ns, proven: open.proven, seq: self.calls, lost_records, watched_ns, bill });
+        self.held.push(Held::Lost { lost, before });
+    }
+
+    fn hold(&mut self, start_ns: u64, end_ns: u64, classes: Classes, worked_ns: u64) {
+        match self.held.last_mut() {
+            // The loop may end with the last wait for work, so that what follows one stands for itself.
+            Some(Held::Span { end_ns: last_ns, classes: sum, worked_ns: last_worked_ns, .. })
+                if *last_worked_ns == 0 || worked_ns > 0 =>
+            {
+                *last_ns = end_ns;
+                sum.add_all(&classes);
+                *last_worked_ns = worked_ns.max(*last_worked_ns);
+            }
+            _ => self.held.push(Held::Span { start_ns, end_ns, classes, worked_ns }),
+        }
+    }
+
+    /// The next work came: what was held back is part of the loop, lost time is before `fed`.
+    fn name(&mut self, fed: Option<InCall>, context: &Context<'_>, ledger: &mut Ledger) {
+        if fed.is_none() && self.held.len() < MAX_UNNAMED {
+            return;
+        }
+        for held in std::mem::take(&mut self.held) {
+            let entry = entry(held, fed, context);
+            ledger.loop_end_ns = ledger.loop_end_ns.max(entry.end_ns());
+            ledger.add(entry);
+        }
+    }
+
+    /// No more will come: what is left, of which the part up to the last wait for work belongs to the loop.
+    /// `in_loop`: all of it does, since the process never got on. Says where the process's last work ended.
+    pub(crate) fn finish(&mut self, context: &Context<'_>, ledger: &mut Ledger) -> Rest {
+        let mut rest = Rest::default();
+        if let Some(open) = self.open.take() {
+            rest.open = Some((open.start_ns, open.end_ns, open.proven));
+            rest.classes.add(if open.proven { Class::Idle } else { Class::Silence }, open.end_ns - open.start_ns);
+        }
+        let worked = |held: &Held| matches!(held, Held::Span { worked_ns, .. } if *worked_ns > 0);
+        let until = self.held.iter().rposition(worked).map_or(0, |at| at + 1);
+        for (at, held) in std::mem::take(&mut self.held).into_iter().enumerate() {
+            if at < until {
+                let entry = entry(held, None, context);
+                ledger.loop_end_ns = ledger.loop_end_ns.max(entry.end_ns());
+                ledger.add(entry);
+            } else {
+                match held {
+                    Held::Span { classes, .. } => rest.classes.add_all(&classes),
+                    Held::Lost { lost, .. } => {
+                        rest.classes.add(if lost.proven { Class::Idle } else { Class::Silence }, lost.len_ns());
+                    }
+                }
+            }
+        }
+        rest
+    }
+}
+
+/// What followed the last work of a process.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rest {
+    pub(crate) classes: Classes,
+    /// The interval at the very end, that no call ended: start, end, whether the GPU was idle.
+    pub(crate) open: Option<(u64, u64, bool)>,
+}
+
+fn entry(held: Held, fed: Option<InCall>, context: &Context<'_>) -> Entry {
+    match held {
+        Held::Span { start_ns, end_ns, classes, .. } => Entry::Span { start_ns, end_ns, classes },
+        Held::Lost { lost, before } => {
+            let op = fed.unwrap_or(before).op;
+            let key = context.ops.get(op as usize).copied().unwrap_or_default();
+            Entry::Lost(lost, key)
+        }
+    }
+}
+
+/// How long each part of a stretch of `len_ns` is if `missing` calls were made in it at even distances.
+fn part_ns(len_ns: u64, missing: f64) -> f64 {
+    len_ns as f64 / (missing + 1.0)
+}
