@@ -1,12 +1,13 @@
 //! What every tool of the ingero suite shares, each thing in one place: the record contract and its
-//! NDJSON form, clocks, command-line conventions, exit codes, signals, and the discovery of processes
-//! and libraries.
+//! NDJSON form, clocks, command-line conventions, exit codes, signals, the discovery of processes
+//! and libraries, and the model of the scheduler.
 
 pub mod cli;
 pub mod clock;
 pub mod discover;
 pub mod exit;
 pub mod fifo;
+pub mod host;
 pub mod input;
 pub mod man;
 pub mod ndjson;

@@ -34,9 +34,9 @@
 //! What an event tells is not known, since events are not on record: a wait for one counts as a wait for what had been
 //! enqueued before the wait for the event before it, as in a loop that stays a step or two ahead of the GPU.
 
+use ingero_common::host::HashMap;
 use ingero_common::record::Record;
 
-use crate::map::HashMap;
 use crate::ops::Class;
 
 /// From so many operations outstanding on, the queue of a stream may be full.

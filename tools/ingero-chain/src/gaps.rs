@@ -48,10 +48,10 @@
 
 use std::collections::VecDeque;
 
+use ingero_common::host::{HashMap, Thread};
+
 use crate::calls::GroupKey;
 use crate::cause::Bill;
-use crate::map::HashMap;
-use crate::names::Thread;
 use crate::sketch::Sketch;
 
 /// No gap is shorter.
@@ -470,7 +470,7 @@ impl Settlement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Name;
+    use ingero_common::host::Name;
 
     const MS: u64 = 1_000_000;
 
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn a_call_is_cut_out_of_what_was_settled() {
         let mut bill = Bill::default();
-        bill.add(crate::cause::Cause::HostCpu, crate::cause::Party::default(), 10 * MS);
+        bill.add(crate::cause::Cause::HostCpu, ingero_common::host::Task::default(), 10 * MS);
         let gap = |start_ms: u64| Settled {
             start_ns: start_ms * MS,
             len_ns: 10 * MS,

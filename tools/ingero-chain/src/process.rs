@@ -2,21 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ingero_common::host::{HashMap, HashSet, Interner, Losses, Name, ProcessInstance, Program, TaskTable, Thread};
 use ingero_common::record::Record;
 
 use crate::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
 use crate::cause::Bill;
 use crate::drain::Drain;
-use crate::evidence::Losses;
 use crate::gaps::{self, Before, Between, Bounds, Known, MIN_GAP_NS, Settled, Settlement, Union};
-use crate::map::{HashMap, HashSet};
-use crate::names::{Name, Names, Thread};
 use crate::ops::Class;
 use crate::path::{self, Sources};
 use crate::rates::Rates;
 use crate::startup::{self, Startup};
 use crate::winddown::WindDown;
-use crate::world::{ProcessLife, Program, World};
 
 /// A call that had not returned when it was last heard of.
 #[derive(Clone, Debug)]
@@ -143,16 +140,16 @@ impl CudaProcess {
     }
 
     /// The life that it is of, while that is remembered.
-    pub fn life<'w>(&self, world: &'w World) -> Option<&'w ProcessLife> {
-        world.life(self.pid, self.program.life)
+    pub fn life<'t>(&self, tasks: &'t TaskTable) -> Option<&'t ProcessInstance> {
+        tasks.instance(self.pid, self.program.instance)
     }
 
     /// Adds an outermost call.
-    pub fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, facts: Facts<'_>) {
+    pub fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Interner, facts: Facts<'_>) {
         let end_ns = start_ns.saturating_add(dur_ns);
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
         let key = GroupKey::of(record, names);
-        let class = key.class(record, names);
+        let class = key.class(record);
         if self.name == Name::default() || thread.tid == self.pid {
             self.name = thread.name;
         }
@@ -236,9 +233,9 @@ impl CudaProcess {
 
     /// Adds a call of which only the entry is known. It may have lasted for any time, so that it says nothing about the
     /// time around it: no stretch between calls spans it.
-    pub fn entry(&mut self, record: &Record<'_>, at_ns: u64, names: &mut Names) {
+    pub fn entry(&mut self, record: &Record<'_>, at_ns: u64, names: &mut Interner) {
         let key = GroupKey { size: 0, ..GroupKey::of(record, names) };
-        let class = key.class(record, names);
+        let class = key.class(record);
         if self.name == Name::default() || record.tid.is_none_or(|tid| tid == self.pid) {
             self.name = names.id(&record.comm);
         }
@@ -272,7 +269,7 @@ impl CudaProcess {
     pub fn settle(&mut self, now_ns: u64, delay_ns: u64, at_end: bool, sources: Sources<'_>, cuda_losses: &Losses) {
         let (now_ns, delay_ns) = if at_end { (u64::MAX, 0) } else { (now_ns, delay_ns) };
         let pid = self.pid;
-        let is_dead = |tid: u32| sources.world.thread_is_dead(pid, tid);
+        let is_dead = |tid: u32| sources.tasks.thread_is_dead(pid, tid);
         let sched_ns = if at_end || !sources.is_watched(pid) { u64::MAX } else { sources.sched.known_ns() };
         let known = Known { now_ns, delay_ns, sched_ns, is_dead };
         while let Some(between) = self.union.next_short(&known) {
@@ -430,6 +427,6 @@ pub fn watched_ns(sources: Sources<'_>, pid: u32, from_ns: u64, to_ns: u64) -> u
 }
 
 /// When its program ended, where that is known and still remembered.
-pub fn died_ns(world: &World, process: &CudaProcess) -> Option<u64> {
-    process.life(world).and_then(|life| life.program_end_ns(process.program))
+pub fn died_ns(tasks: &TaskTable, process: &CudaProcess) -> Option<u64> {
+    process.life(tasks).and_then(|life| life.program_end_ns(process.program))
 }

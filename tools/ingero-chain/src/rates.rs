@@ -23,9 +23,10 @@
 //!   may be the usual: 0. Unexplained: 30.
 //! ```
 
+use ingero_common::host::HashMap;
+
 use crate::calls::GroupKey;
 use crate::cause::Bill;
-use crate::map::HashMap;
 
 /// The first length of a window, in nanoseconds; doubled whenever there get too many.
 const WINDOW_NS: u64 = 200_000_000;
@@ -238,8 +239,8 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cause::{Cause, Party};
-    use crate::names::Name;
+    use crate::cause::Cause;
+    use ingero_common::host::{Name, Task};
 
     const MS: u64 = 1_000_000;
 
@@ -276,8 +277,8 @@ mod tests {
     fn the_causes_of_a_drop_are_what_is_beyond_the_usual_of_each() {
         let (mut rates, mut t) = rates(&[(3000, 500)]);
         let mut bill = Bill::default();
-        bill.add(Cause::HostCpu, Party::default(), 1_600_000);
-        bill.add(Cause::CpuWait, Party::default(), 300_000);
+        bill.add(Cause::HostCpu, Task::default(), 1_600_000);
+        bill.add(Cause::CpuWait, Task::default(), 300_000);
         for _ in 0..1500 {
             rates.add(key(), t, t + MS / 10);
             t += 2 * MS;

@@ -33,9 +33,9 @@
 //! tracer's start), or the first call on record is one that initialises CUDA and takes as long as that takes. A process that
 //! was running when the tracer came, or a recording that was cut, has a first call too, but no start-up.
 
+use ingero_common::host::HashSet;
 use ingero_common::record::Record;
 
-use crate::map::HashSet;
 use crate::ops::Class;
 
 /// Launches after which a process has its rhythm at the latest.
