@@ -16,8 +16,7 @@
 //! only calls near the limit of a group with thousands of candidates can be judged by a median that moved.
 
 use ingero_common::host::{HashMap, Interner, Losses, LostRanges, Name, Task};
-use ingero_common::record::Record;
-use serde::Deserialize;
+use ingero_common::record::{Host, HostBy, Record};
 
 use crate::cause::{Bill, Cause};
 use crate::evidence::{Quota, Samples};
@@ -76,27 +75,6 @@ impl GroupKey {
     }
 }
 
-/// What the thread went through during a call: ingero-join's `host`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Host {
-    preempted_ns: u64,
-    runq_ns: u64,
-    sleep_ns: u64,
-    io_ns: u64,
-    unknown_ns: u64,
-    by: Vec<HostBy>,
-    watched: bool,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct HostBy {
-    pid: u32,
-    comm: String,
-    ns: u64,
-}
-
 /// A call's time in the parts that causes are made of, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Parts {
@@ -112,7 +90,7 @@ struct Parts {
 }
 
 impl Parts {
-    fn of(host: Option<&Host>, dur_ns: u64) -> Self {
+    fn of(host: Option<&Host<'_>>, dur_ns: u64) -> Self {
         let Some(host) = host else { return Self { unknown: dur_ns, ..Self::default() } };
         // `runq_ns` holds the preempted time and, beyond it, what followed a wake-up, which is counted in sleep or I/O.
         let after_wake = host.runq_ns.saturating_sub(host.preempted_ns);
@@ -322,7 +300,7 @@ impl Group {
 
     fn add(&mut self, record: &Record<'_>, call: Call, names: &mut Interner, facts: Facts<'_>) {
         let Call { start_ns, dur_ns, may_wait } = call;
-        let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+        let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
         if !host.as_ref().is_some_and(|h| h.watched) {
             self.unwatched += 1;
         }
@@ -337,7 +315,7 @@ impl Group {
         if dur_ns <= SLOW_NS {
             return;
         }
-        let party = |by: &HostBy, names: &mut Interner| (Task { pid: by.pid, name: names.id(&by.comm) }, by.ns);
+        let party = |by: &HostBy<'_>, names: &mut Interner| (Task { pid: by.pid, name: names.id(&by.comm) }, by.ns);
         let had_cpu = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).map(|by| party(by, names)).collect();
         self.candidates.push(Candidate { start_ns, dur_ns, seq, parts, had_cpu, may_wait });
         if self.candidates.len() > MAX_CANDIDATES {
@@ -550,7 +528,7 @@ impl Groups {
 
 /// What a call that has not returned went through so far, in causes that add up to `dur_ns`.
 pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Bill {
-    let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+    let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
     let parts = Parts::of(host.as_ref(), dur_ns);
     let (mut bill, waiting) = (parts.bill(), parts.waiting);
     let top = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).max_by_key(|by| by.ns);
@@ -571,7 +549,7 @@ pub fn shows_gpu_at_work(record: &Record<'_>, class: Class, dur_ns: u64) -> bool
     match class {
         Class::Query => record.ret == Some(NOT_READY),
         Class::Sync if dur_ns >= GPU_WAIT_NS => {
-            let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+            let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
             let parts = Parts::of(host.as_ref(), dur_ns);
             parts.asleep + parts.on_cpu >= GPU_WAIT_NS
                 || parts.asleep + parts.on_cpu + parts.off_unknown + parts.unknown >= GPU_WAIT_UNWATCHED_NS
@@ -582,6 +560,6 @@ pub fn shows_gpu_at_work(record: &Record<'_>, class: Class, dur_ns: u64) -> bool
 
 /// Whether what a call went through was mainly waiting for a CPU, which has nothing to do with warming up.
 pub fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
-    let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+    let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
     Parts::of(host.as_ref(), dur_ns).waiting > dur_ns / 2
 }
