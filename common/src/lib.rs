@@ -1,6 +1,6 @@
 //! What every tool of the ingero suite shares, each thing in one place: the record contract and its
-//! NDJSON form, clocks, command-line conventions, exit codes, signals, and the discovery of processes
-//! and libraries.
+//! NDJSON form, clocks, command-line conventions, exit codes, signals, the discovery of processes
+//! and libraries, and the model of the scheduler.
 
 pub mod cli;
 pub mod clock;
@@ -8,6 +8,7 @@ pub mod cuda_api;
 pub mod discover;
 pub mod exit;
 pub mod fifo;
+pub mod host;
 pub mod input;
 pub mod man;
 pub mod ndjson;

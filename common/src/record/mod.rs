@@ -4,9 +4,11 @@
 //! are serialised without an allocation; reading uses [`Record`], one flat view of the keys that any
 //! tool of the suite acts on, borrowed from the line.
 
+mod host;
 mod read;
 pub mod write;
 
+pub use host::{Host, HostBy};
 pub use read::{Parsed, QuotaSample, Record, Str, SysSample, Who, parse};
 
 /// The version of the contract, in every `start` record.

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// Text that is borrowed from the line unless it holds escapes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Str<'a>(#[serde(borrow)] pub Cow<'a, str>);
 

@@ -218,8 +218,7 @@ fn had_by(who: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Thread;
-    use crate::world::World;
+    use ingero_common::host::{TaskTable, Thread};
 
     fn line(who: &[(&str, u32, u64)]) -> CauseLine {
         let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
@@ -229,11 +228,11 @@ mod tests {
 
     #[test]
     fn only_strangers_are_rivals_and_only_if_it_was_mostly_they() {
-        let mut world = World::default();
+        let mut tasks = TaskTable::default();
         let parent = Thread { pid: 1, tid: 1, ..Thread::default() };
-        world.process(1, 0);
-        world.fork(parent, 2, 10);
-        let family = Family::of(&world, 1, 0, 100);
+        tasks.process(1, 0);
+        tasks.fork(parent, 2, 10);
+        let family = Family::of(&tasks, 1, 0, 100);
         let rivals = |who: &[_]| super::rivals(&line(who), &family);
         assert_eq!(rivals(&[("stress", 11, 40), ("loader", 2, 30), ("kworker", 5, 1)]).as_deref(), Some("stress (11)"));
         assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);

@@ -15,13 +15,11 @@
 //! they get many, those far below the limit of that moment are dropped and those far above are summed up;
 //! only calls near the limit of a group with thousands of candidates can be judged by a median that moved.
 
-use ingero_common::record::Record;
-use serde::Deserialize;
+use ingero_common::host::{HashMap, Interner, Losses, LostRanges, Name, Task};
+use ingero_common::record::{Host, HostBy, Record};
 
-use crate::cause::{Bill, Cause, Party};
-use crate::evidence::{Doubtful, Losses, Quota, Samples};
-use crate::map::HashMap;
-use crate::names::{Name, Names};
+use crate::cause::{Bill, Cause};
+use crate::evidence::{Quota, Samples};
 use crate::gpu::outstanding::Known;
 use crate::sketch::Sketch;
 
@@ -55,7 +53,7 @@ pub struct GroupKey {
 
 impl GroupKey {
     /// The group of a call.
-    pub fn of(record: &Record<'_>, names: &mut Names) -> Self {
+    pub fn of(record: &Record<'_>, names: &mut Interner) -> Self {
         Self {
             source: names.id(&record.src),
             op: names.id(&record.op),
@@ -65,8 +63,8 @@ impl GroupKey {
     }
 
     /// What the call that this is the group of does.
-    pub(crate) fn function(self, record: &Record<'_>, names: &mut Names) -> Known {
-        names.function((self.source, &record.src), (self.op, &record.op))
+    pub(crate) fn function(self, record: &Record<'_>) -> Known {
+        ingero_common::cuda_api::find(&record.src, &record.op)
     }
 
     /// The bytes that calls of the group carry: from, to (both included).
@@ -75,27 +73,6 @@ impl GroupKey {
         let from = 1_u64 << log2;
         Some((from, from - 1 + from))
     }
-}
-
-/// What the thread went through during a call: ingero-join's `host`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Host {
-    preempted_ns: u64,
-    runq_ns: u64,
-    sleep_ns: u64,
-    io_ns: u64,
-    unknown_ns: u64,
-    by: Vec<HostBy>,
-    watched: bool,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct HostBy {
-    pid: u32,
-    comm: String,
-    ns: u64,
 }
 
 /// A call's time in the parts that causes are made of, in nanoseconds.
@@ -113,7 +90,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    fn of(host: Option<&Host>, dur_ns: u64) -> Self {
+    fn of(host: Option<&Host<'_>>, dur_ns: u64) -> Self {
         let Some(host) = host else { return Self { unknown: dur_ns, ..Self::default() } };
         // `runq_ns` holds the preempted time and, beyond it, what followed a wake-up, which is counted in sleep or I/O.
         let after_wake = host.runq_ns.saturating_sub(host.preempted_ns);
@@ -135,7 +112,7 @@ impl Parts {
 
     /// Those of a call that lasted for `dur_ns`.
     pub(crate) fn of_record(record: &Record<'_>, dur_ns: u64) -> Self {
-        let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+        let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
         Self::of(host.as_ref(), dur_ns)
     }
 
@@ -156,10 +133,10 @@ impl Parts {
     /// All but the waiting for a CPU.
     fn bill(self) -> Bill {
         let mut bill = Bill::default();
-        bill.add(Cause::Blocked, Party::default(), self.asleep);
-        bill.add(Cause::IoWait, Party::default(), self.disk);
-        bill.add(Cause::OffCpu, Party::default(), self.off_unknown);
-        bill.add(Cause::DriverCpu, Party::default(), self.on_cpu);
+        bill.add(Cause::Blocked, Task::default(), self.asleep);
+        bill.add(Cause::IoWait, Task::default(), self.disk);
+        bill.add(Cause::OffCpu, Task::default(), self.off_unknown);
+        bill.add(Cause::DriverCpu, Task::default(), self.on_cpu);
         bill.add_unexplained(self.unknown);
         bill
     }
@@ -205,7 +182,7 @@ struct Candidate {
     /// Its place among the group's calls, from 0.
     seq: u64,
     parts: Parts,
-    had_cpu: Vec<(Party, u64)>,
+    had_cpu: Vec<(Task, u64)>,
     /// The GPU at work may be what it waited for.
     may_wait: bool,
 }
@@ -213,7 +190,7 @@ struct Candidate {
 impl Candidate {
     /// What it went through. ingero-join says what was on record when the call was written; records of the scheduler that
     /// were lost may be told of later, and then its silence is no evidence.
-    fn parts(&self, doubtful: &Doubtful) -> Parts {
+    fn parts(&self, doubtful: &LostRanges) -> Parts {
         if doubtful.touches(self.start_ns, self.start_ns + self.dur_ns) {
             let unknown = self.parts.unknown + self.parts.on_cpu;
             Parts { unknown, on_cpu: 0, ..self.parts }
@@ -332,9 +309,9 @@ impl Group {
         self.function
     }
 
-    fn add(&mut self, record: &Record<'_>, call: Call, names: &mut Names, facts: Facts<'_>) {
+    fn add(&mut self, record: &Record<'_>, call: Call, names: &mut Interner, facts: Facts<'_>) {
         let Call { start_ns, dur_ns, may_wait, is_idle } = call;
-        let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+        let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
         if !host.as_ref().is_some_and(|h| h.watched) {
             self.unwatched += 1;
         }
@@ -349,7 +326,7 @@ impl Group {
         if dur_ns <= SLOW_NS || is_idle {
             return;
         }
-        let party = |by: &HostBy, names: &mut Names| (Party { pid: by.pid, name: names.id(&by.comm) }, by.ns);
+        let party = |by: &HostBy<'_>, names: &mut Interner| (Task { pid: by.pid, name: names.id(&by.comm) }, by.ns);
         let had_cpu = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).map(|by| party(by, names)).collect();
         self.candidates.push(Candidate { start_ns, dur_ns, seq, parts, had_cpu, may_wait });
         if self.candidates.len() > MAX_CANDIDATES {
@@ -366,7 +343,7 @@ impl Group {
     /// Makes room: drops clear cases on one side of the limit, sums up those on the other.
     fn fold(&mut self, facts: Facts<'_>) {
         let limit_ns = self.limit_ns();
-        let (pid, doubtful) = (self.pid, facts.losses.of(self.pid));
+        let (pid, doubtful) = (self.pid, facts.losses.ranges(self.pid));
         let young = self.candidates.split_off(self.candidates.len() - MAX_YOUNG);
         for (low, high) in [(limit_ns / 2, limit_ns.saturating_mul(2)), (limit_ns, limit_ns)] {
             let usual = self.usual(limit_ns);
@@ -394,7 +371,7 @@ impl Group {
     }
 
     /// Its slow calls; `None` where there are none or too few calls to say.
-    pub fn slow(&self, samples: &Samples, doubtful: &Doubtful) -> Option<Slow> {
+    pub fn slow(&self, samples: &Samples, doubtful: &LostRanges) -> Option<Slow> {
         if self.durations.len() < MIN_CALLS {
             return None;
         }
@@ -425,7 +402,7 @@ impl Group {
     pub fn slow_calls<'a>(
         &'a self,
         samples: &'a Samples,
-        doubtful: &'a Doubtful,
+        doubtful: &'a LostRanges,
     ) -> impl Iterator<Item = (u64, u64, u64, Bill)> + 'a {
         let limit_ns = self.limit_ns();
         let usual = self.usual(limit_ns);
@@ -440,7 +417,7 @@ impl Group {
 }
 
 impl SlowSum {
-    fn add(&mut self, call: &Candidate, usual: &Usual, pid: u32, samples: &Samples, doubtful: &Doubtful) {
+    fn add(&mut self, call: &Candidate, usual: &Usual, pid: u32, samples: &Samples, doubtful: &LostRanges) {
         let end_ns = call.start_ns + call.dur_ns;
         self.first_ns = if self.n == 0 { call.start_ns } else { self.first_ns.min(call.start_ns) };
         self.last_end_ns = self.last_end_ns.max(end_ns);
@@ -471,7 +448,7 @@ impl SlowSum {
             nobody_ns -= throttled_ns;
             self.throttled_ns += throttled_ns;
         }
-        self.had_cpu.add(Cause::CpuWait, Party::default(), nobody_ns);
+        self.had_cpu.add(Cause::CpuWait, Task::default(), nobody_ns);
     }
 
     /// Splits `lost_ns` by what the calls had beyond the usual ones.
@@ -491,7 +468,7 @@ impl SlowSum {
         let scaled = |ns: u64| (u128::from(ns) * u128::from(waiting_ns) / whole) as u64;
         let mut left = waiting_ns;
         let quota_ns = scaled(self.throttled_ns);
-        bill.add(Cause::Quota, Party::default(), quota_ns);
+        bill.add(Cause::Quota, Task::default(), quota_ns);
         left -= quota_ns;
         for (party, ns) in self.had_cpu.parties(Cause::CpuWait) {
             let ns = scaled(ns);
@@ -501,8 +478,8 @@ impl SlowSum {
         // What rounding left over, some nanoseconds.
         let (cause, party) = match self.had_cpu.parties(Cause::CpuWait).next() {
             Some((party, _)) => (Cause::CpuWait, party),
-            None if self.throttled_ns > 0 => (Cause::Quota, Party::default()),
-            None => (Cause::CpuWait, Party::default()),
+            None if self.throttled_ns > 0 => (Cause::Quota, Task::default()),
+            None => (Cause::CpuWait, Task::default()),
         };
         bill.add(cause, party, left);
     }
@@ -546,7 +523,7 @@ impl Groups {
     }
 
     /// Adds a call that isn't cold.
-    pub fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Names, facts: Facts<'_>) {
+    pub fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Interner, facts: Facts<'_>) {
         if let Some(group) = self.all.get_mut(&key) {
             group.add(record, call, names, facts);
         }
@@ -558,7 +535,7 @@ impl Groups {
     }
 
     /// All groups, in an order that doesn't depend on that of the records.
-    pub fn sorted<'a>(&'a self, names: &'a Names) -> Vec<(GroupKey, &'a Group)> {
+    pub fn sorted<'a>(&'a self, names: &'a Interner) -> Vec<(GroupKey, &'a Group)> {
         let mut all: Vec<_> = self.all.iter().map(|(&k, g)| (k, g)).collect();
         all.sort_by_key(|(k, _)| (names.text(k.source), names.text(k.op), names.text(k.dir), k.size));
         all
@@ -566,12 +543,12 @@ impl Groups {
 }
 
 /// What a call that has not returned went through so far, in causes that add up to `dur_ns`.
-pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Names) -> Bill {
-    let host = record.host.and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
+pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Bill {
+    let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
     let parts = Parts::of(host.as_ref(), dur_ns);
     let (mut bill, waiting) = (parts.bill(), parts.waiting);
     let top = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).max_by_key(|by| by.ns);
-    let party = top.map_or(Party::default(), |by| Party { pid: by.pid, name: names.id(&by.comm) });
+    let party = top.map_or(Task::default(), |by| Task { pid: by.pid, name: names.id(&by.comm) });
     bill.add(Cause::CpuWait, party, waiting);
     bill
 }

@@ -1,8 +1,7 @@
 //! Causes and the bill that they make up: nanoseconds that always add up to the lost time.
 
+use ingero_common::host::{Interner, Task};
 use serde::{Serialize, Serializer};
-
-use crate::names::{Name, Names};
 
 /// Why time was lost; `docs/schema.md`, "Causes", has the definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,15 +69,6 @@ impl Serialize for Cause {
     }
 }
 
-/// Who a cause points at. The default is nobody.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Party {
-    /// Process (TGID); 0 = nobody.
-    pub pid: u32,
-    /// Name of the thread.
-    pub name: Name,
-}
-
 /// Different parties kept for each cause; the smallest beyond become nameless, their time stays.
 const MAX_PARTIES: usize = 32;
 
@@ -88,20 +78,20 @@ pub struct Slept {
     /// Its length; 0 = there was none.
     pub ns: u64,
     /// The thread went straight back to sleep, and this one ended that: so waits who waits with a time-out.
-    pub then: Party,
+    pub then: Task,
 }
 
 /// Lost time split into causes. `total_ns` is always the sum of everything put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bill {
-    lines: Vec<(Cause, Party, u64)>,
+    lines: Vec<(Cause, Task, u64)>,
     unexplained_ns: u64,
     slept: Slept,
 }
 
 impl Bill {
     /// Puts `ns` down to `cause`, and to `party` (the default for nobody).
-    pub fn add(&mut self, cause: Cause, party: Party, ns: u64) {
+    pub fn add(&mut self, cause: Cause, party: Task, ns: u64) {
         if ns == 0 {
             return;
         }
@@ -110,7 +100,7 @@ impl Bill {
             return;
         }
         self.lines.push((cause, party, ns));
-        if party != Party::default() && self.named(cause).count() > MAX_PARTIES {
+        if party != Task::default() && self.named(cause).count() > MAX_PARTIES {
             self.fold_smallest(cause);
         }
     }
@@ -196,7 +186,7 @@ impl Bill {
     }
 
     /// The parties of one cause with their nanoseconds, as they came.
-    pub fn parties(&self, cause: Cause) -> impl Iterator<Item = (Party, u64)> {
+    pub fn parties(&self, cause: Cause) -> impl Iterator<Item = (Task, u64)> {
         self.lines.iter().filter(move |(c, ..)| *c == cause).map(|&(_, party, ns)| (party, ns))
     }
 
@@ -206,7 +196,7 @@ impl Bill {
     }
 
     /// The causes, largest first, each with its parties, largest first.
-    pub fn causes(&self, names: &Names) -> Vec<CauseLine> {
+    pub fn causes(&self, names: &Interner) -> Vec<CauseLine> {
         let total = self.total_ns();
         let mut causes: Vec<CauseLine> = Vec::new();
         for cause in Cause::ALL {
@@ -214,7 +204,7 @@ impl Bill {
             let mut ns = 0;
             for &(_, party, part) in self.lines.iter().filter(|(c, ..)| *c == cause) {
                 ns += part;
-                if party != Party::default() {
+                if party != Task::default() {
                     who.push(WhoNs { pid: party.pid, comm: names.text(party.name).to_owned(), ns: part });
                 }
             }
@@ -222,7 +212,7 @@ impl Bill {
             who.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.pid, &a.comm).cmp(&(b.pid, &b.comm))));
             if ns > 0 {
                 let slept = (cause == Cause::Sleep && self.slept.ns > 0).then(|| {
-                    let Party { pid, name } = self.slept.then;
+                    let Task { pid, name } = self.slept.then;
                     WhoNs { pid, comm: names.text(name).to_owned(), ns: self.slept.ns }
                 });
                 causes.push(CauseLine { cause, ns, share: share(ns, total), who, slept });
@@ -232,14 +222,14 @@ impl Bill {
         causes
     }
 
-    fn named(&self, cause: Cause) -> impl Iterator<Item = (usize, &(Cause, Party, u64))> {
-        self.lines.iter().enumerate().filter(move |(_, (c, p, _))| *c == cause && *p != Party::default())
+    fn named(&self, cause: Cause) -> impl Iterator<Item = (usize, &(Cause, Task, u64))> {
+        self.lines.iter().enumerate().filter(move |(_, (c, p, _))| *c == cause && *p != Task::default())
     }
 
     fn fold_smallest(&mut self, cause: Cause) {
         if let Some((at, _)) = self.named(cause).min_by_key(|(_, line)| line.2) {
             let (_, _, ns) = self.lines.swap_remove(at);
-            self.add(cause, Party::default(), ns);
+            self.add(cause, Task::default(), ns);
         }
     }
 }
@@ -283,10 +273,10 @@ mod tests {
 
     #[test]
     fn a_bill_adds_up_however_many_parties_there_are() {
-        let mut names = Names::default();
+        let mut names = Interner::default();
         let mut bill = Bill::default();
         for i in 1..=1000_u32 {
-            let party = Party { pid: i, name: names.id("w") };
+            let party = Task { pid: i, name: names.id("w") };
             bill.add(Cause::CpuWait, party, u64::from(i));
         }
         bill.add_unexplained(5);

@@ -3,24 +3,22 @@
 use std::collections::BTreeMap;
 
 use ingero_common::clock::{WallClock, parse_ts};
+use ingero_common::host::{
+    CpuTimeline, HashMap, HashSet, InstanceId, Interner, Loss, Losses, OffCpu, Program, Side, State, SwitchedIn, Task,
+    TaskTable, Thread, Tracers,
+};
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
 use crate::calls::Facts;
-use crate::cause::Party;
-use crate::evidence::{GpuSamples, Loss, Losses, Samples};
-use crate::map::{HashMap, HashSet};
-use crate::names::{Names, Thread};
-use crate::occupancy::{Came, Occupancy};
+use crate::evidence::{GpuSamples, Samples};
 use crate::oom::Kills;
 use crate::path::Sources;
 use crate::process::CudaProcess;
 use crate::stats::Stats;
-use crate::tracers::{Side, Tracers};
-use crate::world::{LifeId, Off, Program, State, World};
 
 /// A stretch is judged so long after its end: records may be late (ingero-join's window, and what its inputs are late among
 /// themselves), a sample of the machine covers the second before it, and when a thread left its CPU is told of when it comes
-/// back (`occupancy`).
+/// back (`cpu_timeline`).
 const SETTLE_NS: u64 = 1_500_000_000;
 /// Old intervals are dropped, and gaps settled, once in so many records.
 const HOUSEKEEPING: u64 = 16_384;
@@ -41,15 +39,15 @@ const MAX_HOSTS: usize = 8;
 /// The state of the analysis.
 #[derive(Debug, Default)]
 pub struct Engine {
-    pub(crate) names: Names,
-    pub(crate) world: World,
-    pub(crate) occupancy: Occupancy,
+    pub(crate) names: Interner,
+    pub(crate) tasks: TaskTable,
+    pub(crate) cpu_timeline: CpuTimeline,
     pub(crate) sched_losses: Losses,
     pub(crate) cuda_losses: Losses,
     pub(crate) samples: Samples,
     pub(crate) kills: Kills,
     pub(crate) cuda: BTreeMap<Program, CudaProcess>,
-    pub(crate) stats: HashMap<LifeId, Stats>,
+    pub(crate) stats: HashMap<InstanceId, Stats>,
     pub(crate) wall: Option<WallClock>,
     /// What records without a monotonic time are placed by.
     wall_offset_ns: Option<i64>,
@@ -178,7 +176,7 @@ impl Engine {
         match &*record.src {
             src::SCHED => self.sched(record, start_ns, end_ns),
             src::MEM if &*record.op == "oom_kill" => {
-                let life = record.pid.and_then(|pid| self.world.find_process(pid, start_ns)).map(|life| life.id);
+                let life = record.pid.and_then(|pid| self.tasks.find_process(pid, start_ns)).map(|life| life.id);
                 self.kills.add(record, line, start_ns, life, &mut self.names);
             }
             src::MEM => self.stats(record, start_ns, end_ns, |stats| stats.pages(record)),
@@ -214,7 +212,7 @@ impl Engine {
     /// What has been found so far; what is too young to be judged is not in it.
     pub fn report_so_far(&mut self) -> crate::Report {
         self.settle(false);
-        self.occupancy.sort();
+        self.cpu_timeline.sort();
         self.report(false)
     }
 
@@ -231,7 +229,7 @@ impl Engine {
         }
         for side in [Side::Cuda, Side::Sched] {
             if self.tracers.one_of_several_killed(side) {
-                self.world.tracer_killed(side);
+                self.tasks.tracer_killed(side);
             }
         }
         self.settle(true);
@@ -245,7 +243,7 @@ impl Engine {
     /// Until when calls of `process` would have been seen.
     pub(crate) fn end_of_ns(&self, process: &CudaProcess) -> u64 {
         let end_ns = self.end_ns();
-        match process.life(&self.world).and_then(|life| life.cuda_watch.until_ns()) {
+        match process.life(&self.tasks).and_then(|life| life.cuda_watch.until_ns()) {
             Some(until_ns) => until_ns.min(end_ns),
             None => end_ns,
         }
@@ -253,7 +251,7 @@ impl Engine {
 
     /// Whether that is because its tracer said that it stops, so that what was going on then is on record.
     pub(crate) fn ends_in_order(&self, process: &CudaProcess) -> bool {
-        let life = process.life(&self.world);
+        let life = process.life(&self.tasks);
         self.tracers.cuda_in_order() || life.is_some_and(|life| life.cuda_watch.stopped_in_order())
     }
 
@@ -261,8 +259,8 @@ impl Engine {
     pub(crate) fn sources(&self) -> Sources<'_> {
         let sched = self.tracers.sched();
         Sources {
-            world: &self.world,
-            occupancy: &self.occupancy,
+            tasks: &self.tasks,
+            cpu_timeline: &self.cpu_timeline,
             losses: &self.sched_losses,
             samples: &self.samples,
             sched,
@@ -284,7 +282,7 @@ impl Engine {
             }
             "watch" => {
                 let Some(pid) = record.pid else { return };
-                let life = self.world.process(pid, start_ns);
+                let life = self.tasks.process(pid, start_ns);
                 let Some(side) = Tracers::side(record) else { return };
                 let again = life.watch_mut(side).begin(start_ns);
                 if again && side == Side::Cuda {
@@ -307,7 +305,7 @@ impl Engine {
             "end" => {
                 self.tracers.stop(record, end_ns);
                 if let Some(side) = Tracers::side(record) {
-                    self.world.tracer_stopped(side, end_ns);
+                    self.tasks.tracer_stopped(side, end_ns);
                 }
             }
             _ => {}
@@ -346,25 +344,25 @@ impl Engine {
             "sched_process_fork" => {
                 let parent = Thread { pid, tid, name: self.names.id(&record.comm) };
                 match (record.child_pid, record.child_tid) {
-                    (Some(child), _) if child != pid => self.world.fork(parent, child, start_ns),
-                    (_, Some(tid)) => self.world.create_thread(Thread { pid, tid, ..parent }, parent, start_ns),
+                    (Some(child), _) if child != pid => self.tasks.fork(parent, child, start_ns),
+                    (_, Some(tid)) => self.tasks.create_thread(Thread { pid, tid, ..parent }, parent, start_ns),
                     _ => {}
                 }
             }
             "thread_create" => {
                 let Some(child) = record.child_tid else { return };
                 let parent = Thread { pid, tid, name: self.names.id(&record.comm) };
-                self.world.create_thread(Thread { pid, tid: child, ..parent }, parent, start_ns);
+                self.tasks.create_thread(Thread { pid, tid: child, ..parent }, parent, start_ns);
             }
             "thread_exit" => self.thread_exit(record, pid, tid, start_ns),
             "sched_process_exit" if tid != pid => self.thread_exit(record, pid, tid, start_ns),
             "sched_process_exit" => {
-                if let Some(life) = self.world.exit_process(pid, start_ns) {
+                if let Some(life) = self.tasks.exit_process(pid, start_ns) {
                     self.over(life);
                 }
             }
             "sched_process_exec" => {
-                let life = self.world.process(pid, start_ns);
+                let life = self.tasks.process(pid, start_ns);
                 life.name = self.names.id(&record.comm);
                 life.exec(start_ns);
                 let id = life.id;
@@ -376,19 +374,19 @@ impl Engine {
 
     fn thread_exit(&mut self, record: &Record<'_>, pid: u32, tid: u32, at_ns: u64) {
         let this = Thread { pid, tid, name: self.names.id(&record.comm) };
-        if let Some(came) = self.world.came(pid, tid, at_ns) {
+        if let Some(came) = self.tasks.switched_in(pid, tid, at_ns) {
             // It ends while it runs. Who has the CPU then is not on record.
-            self.occupancy.left(this, came, at_ns, Thread::default(), at_ns);
+            self.cpu_timeline.switched_out(this, came, at_ns, Thread::default(), at_ns);
         }
-        self.world.exit_thread(tid, at_ns);
-        let Some(life) = self.world.find_process(pid, at_ns).map(|life| life.id) else { return };
+        self.tasks.exit_thread(tid, at_ns);
+        let Some(life) = self.tasks.find_process(pid, at_ns).map(|life| life.id) else { return };
         if let Some((_, process)) = self.cuda.range_mut(Program::all_of(life)).next_back() {
             process.thread_ended(tid);
         }
     }
 
     /// The program that ran in this life of a process until now runs no more.
-    fn over(&mut self, life: LifeId) {
+    fn over(&mut self, life: InstanceId) {
         if let Some((_, process)) = self.cuda.range_mut(Program::all_of(life)).next_back() {
             process.over = true;
             process.open.clear();
@@ -396,10 +394,10 @@ impl Engine {
     }
 
     fn switch(&mut self, record: &Record<'_>, pid: u32, tid: u32, start_ns: u64, end_ns: u64) {
-        let state = State::of(record.state.as_deref());
+        let state = State::from_letter(record.state.as_deref());
         let len_ns = end_ns - start_ns;
         let runq_ns = match state {
-            State::Runnable => len_ns,
+            State::Preempted => len_ns,
             _ => record.runq_ns.unwrap_or(0).min(len_ns),
         };
         let mut thread = |who: &Option<Who<'_>>| match who {
@@ -408,30 +406,31 @@ impl Engine {
         };
         let (by, prev) = (thread(&record.by), thread(&record.prev));
         let idle = |who: &Option<Who<'_>>| who.as_ref().is_some_and(|who| who.pid == 0);
-        let party = |who: Thread| Party { pid: who.pid, name: who.name };
+        let party = |who: Thread| Task { pid: who.pid, name: who.name };
         // Who took the CPU of a preempted thread and who held it at the end, who held the one that a woken thread got.
         // Where the latter isn't on record but nearly all of the time was waiting, the one who took the CPU had it.
         let (had_cpu, cpu_was_free) = match state {
-            State::Runnable if prev.pid == 0 || by.pid == 0 => ([party(by); 2], idle(&record.by)),
-            State::Runnable => ([party(by), party(prev)], false),
+            State::Preempted if prev.pid == 0 || by.pid == 0 => ([party(by); 2], idle(&record.by)),
+            State::Preempted => ([party(by), party(prev)], false),
             _ if record.prev.is_some() => ([party(prev); 2], false),
             _ if runq_ns * 2 >= len_ns => ([party(by); 2], false),
-            _ => ([Party::default(); 2], false),
+            _ => ([Task::default(); 2], false),
         };
         let waker = if record.waker_irq { Thread::default() } else { thread(&record.waker) };
         let cpu = record.cpu.filter(|_| !record.open);
         // Of who has slept it is known where it came back. On an idle CPU it waited for nobody there.
         let waited_on = cpu.filter(|_| prev.pid != 0).and_then(|cpu| u16::try_from(cpu).ok());
-        let off = Off { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free, waited_on };
-        if let Some(left) = self.world.add_off(pid, tid, off, cpu) {
+        let off =
+            OffCpu { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free, waited_on };
+        if let Some(left) = self.tasks.add_off(pid, tid, off, cpu) {
             let this = Thread { pid, tid, name: self.names.id(&record.comm) };
-            if let (Some(came), Some(_)) = (left.came, &record.by) {
-                self.occupancy.left(this, came, left.at_ns, by, end_ns);
+            if let (Some(came), Some(_)) = (left.switched_in, &record.by) {
+                self.cpu_timeline.switched_out(this, came, left.at_ns, by, end_ns);
             }
             if let (Some(cpu), Some(_)) = (cpu, &record.prev) {
-                self.occupancy.came(this, Came { at_ns: end_ns, cpu }, prev);
+                self.cpu_timeline.switched_in(this, SwitchedIn { at_ns: end_ns, cpu }, prev);
             }
-            let life = self.world.process_over(pid, start_ns, end_ns);
+            let life = self.tasks.process_over(pid, start_ns, end_ns);
             life.sched_watch.heard(end_ns);
             if tid == pid {
                 life.name = this.name;
@@ -442,7 +441,7 @@ impl Engine {
 
     fn stats(&mut self, record: &Record<'_>, start_ns: u64, end_ns: u64, add: impl FnOnce(&mut Stats)) {
         if let Some(pid) = record.pid {
-            let life = self.world.process_over(pid, start_ns, end_ns).id;
+            let life = self.tasks.process_over(pid, start_ns, end_ns).id;
             add(self.stats.entry(life).or_default());
         }
     }
@@ -453,7 +452,7 @@ impl Engine {
         if record.depth > 0 {
             return;
         }
-        let life = self.world.process_over(pid, start_ns, end_ns);
+        let life = self.tasks.process_over(pid, start_ns, end_ns);
         if life.birth.is_some_and(|birth| birth.at_ns > end_ns) {
             return;
         }
@@ -480,7 +479,7 @@ impl Engine {
         let now_ns = self.now_ns;
         let mut horizon_ns = now_ns;
         if at_end || self.cuda.values().any(|process| process.has_unsettled()) {
-            self.occupancy.sort();
+            self.cpu_timeline.sort();
         }
         let mut cuda = std::mem::take(&mut self.cuda);
         for process in cuda.values_mut() {
@@ -490,8 +489,8 @@ impl Engine {
         self.cuda = cuda;
         if !at_end {
             // A process at its very first call is only seen when that call ends, and needs nothing from before.
-            self.world.forget_before(horizon_ns, now_ns);
-            self.occupancy.forget_before(horizon_ns, now_ns);
+            self.tasks.forget_before(horizon_ns, now_ns);
+            self.cpu_timeline.forget_before(horizon_ns, now_ns);
             self.forget_processes();
         }
     }
@@ -499,7 +498,7 @@ impl Engine {
     /// Bounds what is kept of processes that have ended: of a stream of short ones, the first are forgotten.
     fn forget_processes(&mut self) {
         if self.stats.len() > MAX_STATS {
-            let known: HashSet<_> = self.world.processes().iter().map(|life| life.id).collect();
+            let known: HashSet<_> = self.tasks.processes().iter().map(|life| life.id).collect();
             self.stats.retain(|id, _| known.contains(id));
         }
         while self.cuda.len() > MAX_CUDA {

@@ -1,115 +1,9 @@
-//! What the records can and cannot prove: lost records, and what the machine did meanwhile.
-//!
-//! Silence is evidence only where somebody was listening: a thread without an off-CPU record was on a CPU
-//! *if* its process was watched and no scheduler record was lost just then. `world` knows about watching,
-//! this module about losses and about the samples of the whole machine (quota counters, steal, busy CPUs).
+//! What the machine did meanwhile: samples of quota counters, steal, busy CPUs and GPUs.
 
 use std::collections::VecDeque;
 
 use ingero_common::record::SysSample;
 use serde::Deserialize;
-
-/// An interval in which records are missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// Start, CLOCK_MONOTONIC nanoseconds.
-    pub start_ns: u64,
-    /// End.
-    pub end_ns: u64,
-    /// Whose records; `None` = anybody's.
-    pub pid: Option<u32>,
-    /// How many; `None` = not known.
-    pub count: Option<u64>,
-    /// A tool that stores a part of what it sees left them out, here and there, rather than losing all for a while.
-    pub sampled: bool,
-}
-
-impl Loss {
-    /// Whether records of process `pid` may be missing somewhere in [`from_ns`, `to_ns`].
-    pub fn touches(&self, pid: u32, from_ns: u64, to_ns: u64) -> bool {
-        self.pid.is_none_or(|p| p == pid) && self.start_ns <= to_ns && self.end_ns >= from_ns
-    }
-}
-
-/// More intervals than this are joined with their neighbours, which only widens what counts as lost.
-const MAX_LOSSES: usize = 4096;
-
-/// The intervals in which one tracer's records are missing.
-#[derive(Debug, Default)]
-pub struct Losses {
-    all: VecDeque<Loss>,
-}
-
-impl Losses {
-    /// Takes note of one.
-    pub fn add(&mut self, loss: Loss) {
-        self.all.push_back(loss);
-        if self.all.len() > MAX_LOSSES {
-            let (Some(a), Some(b)) = (self.all.pop_front(), self.all.pop_front()) else { return };
-            self.all.push_front(Loss {
-                start_ns: a.start_ns.min(b.start_ns),
-                end_ns: a.end_ns.max(b.end_ns),
-                pid: if a.pid == b.pid { a.pid } else { None },
-                count: a.count.zip(b.count).map(|(a, b)| a + b),
-                sampled: a.sampled && b.sampled,
-            });
-        }
-    }
-
-    /// Those that may concern process `pid` in [`from_ns`, `to_ns`].
-    pub fn touching(&self, pid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Loss> {
-        self.all.iter().filter(move |loss| loss.touches(pid, from_ns, to_ns))
-    }
-
-    /// The intervals in which records of process `pid` may be missing, to be asked many times.
-    pub fn of(&self, pid: u32) -> Doubtful {
-        let of_it = self.all.iter().filter(|l| l.pid.is_none_or(|p| p == pid));
-        Doubtful { parts: union(of_it.map(|l| (l.start_ns, l.end_ns)).collect()) }
-    }
-
-    /// How much of [`from_ns`, `to_ns`] lies in intervals in which records of process `pid` were lost.
-    pub fn lost_ns(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-        let clip = |l: &Loss| (l.start_ns.max(from_ns), l.end_ns.min(to_ns));
-        let parts = union(self.touching(pid, from_ns, to_ns).map(clip).collect());
-        parts.iter().map(|(start_ns, end_ns)| end_ns.saturating_sub(*start_ns)).sum()
-    }
-
-    /// The last instant up to `to_ns` at which records of anybody were lost.
-    pub fn last_ns(&self, to_ns: u64) -> Option<u64> {
-        self.all.iter().filter(|loss| loss.start_ns <= to_ns).map(|loss| loss.end_ns.min(to_ns)).max()
-    }
-
-    /// How many records are missing there; an unknown number counts as one.
-    pub fn count(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-        self.touching(pid, from_ns, to_ns).map(|loss| loss.count.unwrap_or(1)).sum()
-    }
-}
-
-/// The same intervals by time, those that touch joined.
-fn union(mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    parts.sort_unstable();
-    parts.dedup_by(|next, before| {
-        let joins = next.0 <= before.1;
-        before.1 = if joins { before.1.max(next.1) } else { before.1 };
-        joins
-    });
-    parts
-}
-
-/// Where records of one process may be missing.
-#[derive(Clone, Debug, Default)]
-pub struct Doubtful {
-    /// By time; none touch.
-    parts: Vec<(u64, u64)>,
-}
-
-impl Doubtful {
-    /// Whether that is so somewhere in [`from_ns`, `to_ns`].
-    pub fn touches(&self, from_ns: u64, to_ns: u64) -> bool {
-        let next = self.parts.partition_point(|&(_, end_ns)| end_ns < from_ns);
-        self.parts.get(next).is_some_and(|&(start_ns, _)| start_ns <= to_ns)
-    }
-}
 
 /// The `gpu` key of a `sys` `sample` record.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -304,33 +198,5 @@ mod tests {
             (samples.stolen_ns(0, 100), samples.stolen_ns(950, 1050), samples.stolen_ns(1000, 1100)),
             (50, 25, 0)
         );
-    }
-
-    #[test]
-    fn where_records_are_missing_is_the_same_asked_once_or_many_times() {
-        let mut losses = Losses::default();
-        for (start_ns, end_ns, pid) in
-            [(50, 60, None), (10, 20, Some(1)), (15, 30, Some(1)), (55, 56, Some(2)), (80, 80, Some(2))]
-        {
-            losses.add(Loss { start_ns, end_ns, pid, count: Some(1), sampled: false });
-        }
-        for pid in 1..4 {
-            let doubtful = losses.of(pid);
-            for (from_ns, to_ns) in (0..90).flat_map(|from| (from..90).map(move |to| (from, to))) {
-                let count = losses.count(pid, from_ns, to_ns);
-                assert_eq!(doubtful.touches(from_ns, to_ns), count > 0, "{pid} {from_ns} {to_ns}");
-            }
-        }
-    }
-
-    #[test]
-    fn too_many_losses_widen_instead_of_vanishing() {
-        let mut losses = Losses::default();
-        for i in 0..10_000_u64 {
-            losses.add(Loss { start_ns: i * 10, end_ns: i * 10 + 1, pid: Some(1), count: Some(1), sampled: false });
-        }
-        assert_eq!(losses.count(1, 0, u64::MAX), 10_000);
-        assert_eq!(losses.touching(1, 0, 0).count(), 1);
-        assert_eq!(losses.touching(2, 0, u64::MAX).count(), 0);
     }
 }

@@ -1,11 +1,11 @@
 //! Who belongs to a process: itself and its descendants. Others are strangers, and the cure for what they do is another.
 
-use crate::world::World;
+use ingero_common::host::TaskTable;
 
 /// A process and what descends from it, during some stretch of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Family<'a> {
-    world: &'a World,
+    tasks: &'a TaskTable,
     head: u32,
     from_ns: u64,
     to_ns: u64,
@@ -13,18 +13,18 @@ pub struct Family<'a> {
 
 impl<'a> Family<'a> {
     /// The family of process `head` during [`from_ns`, `to_ns`].
-    pub fn of(world: &'a World, head: u32, from_ns: u64, to_ns: u64) -> Self {
-        Self { world, head, from_ns, to_ns }
+    pub fn of(tasks: &'a TaskTable, head: u32, from_ns: u64, to_ns: u64) -> Self {
+        Self { tasks, head, from_ns, to_ns }
     }
 
     /// Whether process `pid` belongs to it.
     pub fn has(&self, pid: u32) -> bool {
         pid == self.head
-            || self.world.lives(pid).any(|life| {
+            || self.tasks.instances(pid).any(|life| {
                 let there = life.seen_ns <= self.to_ns && life.died_ns.is_none_or(|died| died >= self.from_ns);
                 // A child that was born before anybody watched is known as one, though not whose.
                 let child = life.is_child && life.birth.is_none();
-                there && (child || self.world.ancestors(life).any(|ancestor| ancestor.pid == self.head))
+                there && (child || self.tasks.ancestors(life).any(|ancestor| ancestor.pid == self.head))
             })
     }
 }
@@ -32,23 +32,23 @@ impl<'a> Family<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Thread;
+    use ingero_common::host::Thread;
 
     #[test]
     fn a_family_is_what_descends_from_its_head_at_that_time() {
-        let mut world = World::default();
+        let mut tasks = TaskTable::default();
         let thread = |pid| Thread { pid, tid: pid, ..Thread::default() };
-        world.process(1, 0);
-        world.process(9, 0);
-        world.fork(thread(1), 2, 10);
-        world.fork(thread(2), 3, 20);
-        world.fork(thread(9), 4, 20);
-        let family = Family::of(&world, 1, 30, 40);
+        tasks.process(1, 0);
+        tasks.process(9, 0);
+        tasks.fork(thread(1), 2, 10);
+        tasks.fork(thread(2), 3, 20);
+        tasks.fork(thread(9), 4, 20);
+        let family = Family::of(&tasks, 1, 30, 40);
         assert_eq!([1, 2, 3, 4, 9, 5].map(|pid| family.has(pid)), [true, true, true, false, false, false]);
         // The next process with that number is a stranger.
-        world.exit_process(3, 50);
-        world.fork(thread(9), 3, 60);
-        assert!(Family::of(&world, 1, 30, 40).has(3));
-        assert!(!Family::of(&world, 1, 70, 80).has(3));
+        tasks.exit_process(3, 50);
+        tasks.fork(thread(9), 3, 60);
+        assert!(Family::of(&tasks, 1, 30, 40).has(3));
+        assert!(!Family::of(&tasks, 1, 70, 80).has(3));
     }
 }

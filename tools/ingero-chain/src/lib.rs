@@ -2,20 +2,18 @@
 //!
 //! What each part answers:
 //!
-//! - [`world`]: which process and thread was that, and when was it off the CPU?
-//! - [`tracers`]: until when did anybody look?
-//! - [`evidence`]: where may records be missing, and what did the machine do meanwhile?
+//! - [`ingero_common::host`]: which process and thread was that, when was it off the CPU, who had that CPU, and where may
+//!   records be missing?
+//! - [`evidence`]: what did the machine do meanwhile?
 //! - [`family`]: who belongs to a process, and who is a stranger?
 //! - [`startup`]: which calls are warming up?
 //! - [`calls`]: which calls were slow, beyond what is usual for their kind?
 //! - [`gaps`]: when was no call in flight in the whole process?
 //! - [`drain`]: had the GPU anything left to do then?
-//! - [`occupancy`]: who had the CPU that a thread waited for?
 //! - [`path`]: what was the thread that made the next call waiting for?
 //! - [`stall`], [`rates`]: did the calls stop, hang, or come less often?
 //! - [`cpus`]: which CPUs had a process?
 //! - [`oom`]: who was killed for memory?
-//! - [`names`], [`map`]: how is it stored and found again?
 //! - [`advice`], [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
 
 pub mod advice;
@@ -28,9 +26,6 @@ pub mod engine;
 pub mod evidence;
 pub mod family;
 pub mod gaps;
-pub mod map;
-pub mod names;
-pub mod occupancy;
 pub mod oom;
 pub mod ops;
 pub mod options;
@@ -49,11 +44,8 @@ pub mod startup;
 pub mod stats;
 pub mod table;
 pub mod text;
-pub mod tracers;
-pub mod watch;
 pub mod winddown;
 pub mod words;
-pub mod world;
 
 pub use chain::{Chain, Report, Severity};
 pub use engine::Engine;

@@ -6,11 +6,9 @@
 
 use std::collections::VecDeque;
 
+use ingero_common::host::{InstanceId, Interner, Thread};
 use ingero_common::record::{Record, Who};
 use serde::Deserialize;
-
-use crate::names::{Names, Thread};
-use crate::world::LifeId;
 
 /// Kills that are remembered; the oldest go.
 const MAX_KILLS: usize = 256;
@@ -26,7 +24,7 @@ pub struct Kill {
     /// The victim; the name is empty where the kernel doesn't tell it.
     pub victim: Thread,
     /// Which life of it, where one is known.
-    pub life: Option<LifeId>,
+    pub life: Option<InstanceId>,
     /// Whose allocation found no memory; pid 0 = not known.
     pub by: Thread,
     /// Resident memory of the victim, as the kernel counts it, where it does.
@@ -49,7 +47,14 @@ pub struct Kills {
 
 impl Kills {
     /// Takes note of one; `line` is the record as it was read.
-    pub fn add(&mut self, record: &Record<'_>, line: &[u8], at_ns: u64, life: Option<LifeId>, names: &mut Names) {
+    pub fn add(
+        &mut self,
+        record: &Record<'_>,
+        line: &[u8],
+        at_ns: u64,
+        life: Option<InstanceId>,
+        names: &mut Interner,
+    ) {
         let Some(pid) = record.pid else { return };
         let other_life = |kill: &Kill| kill.life.is_some() && life.is_some() && kill.life != life;
         let again = |kill: &&mut Kill| {
@@ -62,7 +67,7 @@ impl Kills {
         let resident = serde_json::from_slice::<Resident>(line).unwrap_or_default();
         let parts = [resident.anon_rss_bytes, resident.file_rss_bytes, resident.shmem_rss_bytes];
         let known = parts.iter().any(Option::is_some);
-        let by = |who: &Who<'_>, names: &mut Names| Thread { pid: who.pid, tid: who.tid, name: names.id(&who.comm) };
+        let by = |who: &Who<'_>, names: &mut Interner| Thread { pid: who.pid, tid: who.tid, name: names.id(&who.comm) };
         self.all.push_back(Kill {
             at_ns,
             victim: Thread { pid, tid: record.tid.unwrap_or(pid), name: names.id(&record.comm) },
@@ -93,7 +98,7 @@ mod tests {
 
     #[test]
     fn one_kill_is_told_once_and_unknown_memory_stays_unknown() {
-        let (mut kills, mut names) = (Kills::default(), Names::default());
+        let (mut kills, mut names) = (Kills::default(), Interner::default());
         let mut add = |line: &str, at_ns| {
             let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
             kills.add(&record, line.as_bytes(), at_ns, None, &mut names);

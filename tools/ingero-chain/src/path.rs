@@ -33,13 +33,12 @@
 //! It ends: each hop looks at a part of the stretch that ends no later, hops are at most `MAX_HOPS` deep,
 //! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
 
-use crate::cause::{Bill, Cause, Party, Slept};
-use crate::evidence::{Losses, Quota, Samples};
-use crate::names::Thread;
-use crate::occupancy::Occupancy;
-use crate::tracers::Until;
-use crate::watch::Part;
-use crate::world::{Off, State, ThreadLife, World};
+use ingero_common::host::{
+    CpuTimeline, Losses, OffCpu, State, Task, TaskTable, Thread, ThreadInstance, Until, WatchedPart,
+};
+
+use crate::cause::{Bill, Cause, Slept};
+use crate::evidence::{Quota, Samples};
 
 /// Hand-overs followed from one instant back to another. Real queues need two or three.
 const MAX_HOPS: u32 = 64;
@@ -72,9 +71,9 @@ impl Side {
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     /// Lives and off-CPU intervals.
-    pub world: &'a World,
+    pub tasks: &'a TaskTable,
     /// Who had which CPU.
-    pub occupancy: &'a Occupancy,
+    pub cpu_timeline: &'a CpuTimeline,
     /// Lost scheduler records.
     pub losses: &'a Losses,
     /// Samples of the machine.
@@ -86,12 +85,12 @@ pub struct Sources<'a> {
 impl Sources<'_> {
     /// Whether the scheduler tracer watches a process with this number, or ever did.
     pub fn is_watched(&self, pid: u32) -> bool {
-        self.world.is_watched(pid)
+        self.tasks.is_watched(pid)
     }
 
     /// The parts of [`from_ns`, `to_ns`] in which the scheduler tracer watched process `pid`.
-    pub fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = Part> {
-        let life = self.world.find_process(pid, to_ns).into_iter();
+    pub fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = WatchedPart> {
+        let life = self.tasks.find_process(pid, to_ns).into_iter();
         life.flat_map(move |life| life.sched_watch.parts(from_ns, to_ns, self.sched.ns))
     }
 }
@@ -121,8 +120,8 @@ impl Path<'_> {
         if hops > MAX_HOPS || self.steps_left == 0 {
             return self.unknown(thread, side, to_ns - from_ns);
         }
-        let world = self.sources.world;
-        let Some(life) = world.thread(thread.pid, thread.tid, to_ns) else {
+        let tasks = self.sources.tasks;
+        let Some(life) = tasks.thread(thread.pid, thread.tid, to_ns) else {
             // Never seen in a record: it was never off the CPU while it was watched.
             return self.on_cpu(thread, from_ns, to_ns, side);
         };
@@ -145,7 +144,7 @@ impl Path<'_> {
             }
             self.on_cpu(thread, at_ns, off_ns, side);
             let wake_ns = off.wake_ns.clamp(off_ns, back_ns);
-            if !side.is_away() && off.state == State::Asleep && off.waker.pid == 0 {
+            if !side.is_away() && off.state == State::Sleep && off.waker.pid == 0 {
                 self.note_sleep(life, off, wake_ns - off_ns, to_ns);
             }
             self.asleep(thread, off, off_ns, wake_ns, side, hops);
@@ -157,7 +156,7 @@ impl Path<'_> {
 
     /// A sleep of `ns` that nobody was seen to end: the longest is remembered, and who ended the sleep that the thread went
     /// straight back to.
-    fn note_sleep(&mut self, life: &ThreadLife, off: &Off, ns: u64, to_ns: u64) {
+    fn note_sleep(&mut self, life: &ThreadInstance, off: &OffCpu, ns: u64, to_ns: u64) {
         if ns <= self.bill.slept().ns {
             return;
         }
@@ -165,22 +164,22 @@ impl Path<'_> {
         let renewed = life.offs(off.end_ns, to_ns).take(MAX_RENEWALS).take_while(|next| {
             let straight = next.start_ns.saturating_sub(back_ns) <= STRAIGHT_BACK_NS;
             back_ns = next.end_ns;
-            straight && next.state == State::Asleep
+            straight && next.state == State::Sleep
         });
-        let then = renewed.map(|next| next.waker).find(|waker| waker.pid != 0).map_or_else(Party::default, party);
+        let then = renewed.map(|next| next.waker).find(|waker| waker.pid != 0).map_or_else(Task::default, party);
         self.bill.note_sleep(Slept { ns, then });
     }
 
     /// Off the CPU and not runnable in [`from_ns`, `to_ns`], which is part of `off`.
-    fn asleep(&mut self, thread: Thread, off: &Off, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
+    fn asleep(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
         let ns = to_ns - from_ns;
         match off.state {
-            State::Runnable => self.runnable(thread, off, from_ns, to_ns, side),
+            State::Preempted => self.runnable(thread, off, from_ns, to_ns, side),
             State::Unknown => self.bill.add(Cause::OffCpu, self.party(thread, side), ns),
-            State::Disk if side.is_away() => self.bill.add(Cause::WorkerIo, party(thread), ns),
-            State::Disk => self.bill.add(Cause::IoWait, Party::default(), ns),
-            State::Asleep if off.waker.pid == 0 => self.bill.add(Cause::Sleep, self.party(thread, side), ns),
-            State::Asleep => self.hand_over(off.waker, thread.pid, from_ns, to_ns, side, hops),
+            State::Uninterruptible if side.is_away() => self.bill.add(Cause::WorkerIo, party(thread), ns),
+            State::Uninterruptible => self.bill.add(Cause::IoWait, Task::default(), ns),
+            State::Sleep if off.waker.pid == 0 => self.bill.add(Cause::Sleep, self.party(thread, side), ns),
+            State::Sleep => self.hand_over(off.waker, thread.pid, from_ns, to_ns, side, hops),
         }
     }
 
@@ -218,7 +217,7 @@ impl Path<'_> {
     }
 
     /// Somebody was watching, and no off-CPU record covers `part`.
-    fn watched_on_cpu(&mut self, thread: Thread, part: Part, side: Side) {
+    fn watched_on_cpu(&mut self, thread: Thread, part: WatchedPart, side: Side) {
         let (since_ns, until_ns) = (part.start_ns, part.end_ns);
         let lost_ns = doubtful_ns(self.sources.losses, thread.pid, since_ns, until_ns);
         self.bill.add_unexplained(lost_ns);
@@ -227,13 +226,13 @@ impl Path<'_> {
             return;
         }
         let stolen_ns = self.sources.samples.stolen_ns(since_ns, until_ns).min(ns);
-        self.bill.add(Cause::Steal, Party::default(), stolen_ns);
+        self.bill.add(Cause::Steal, Task::default(), stolen_ns);
         let cause = if side.is_away() { Cause::WorkerCpu } else { Cause::HostCpu };
         self.bill.add(cause, party(thread), ns - stolen_ns);
     }
 
     /// Runnable without a CPU in [`from_ns`, `to_ns`], which is part of `off`.
-    fn runnable(&mut self, thread: Thread, off: &Off, from_ns: u64, to_ns: u64, side: Side) {
+    fn runnable(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64, side: Side) {
         let ns = to_ns.saturating_sub(from_ns);
         if ns == 0 {
             return;
@@ -264,7 +263,7 @@ impl Path<'_> {
             }
         }
         if left_ns < ns - quota_ns {
-            return self.bill.add(waiting, Party::default(), left_ns);
+            return self.bill.add(waiting, Task::default(), left_ns);
         }
         // Nothing is known of that CPU but what the record itself says.
         let [first, last] = off.had_cpu;
@@ -274,10 +273,10 @@ impl Path<'_> {
     }
 
     /// Who had the CPU that `thread` waited for in [`from_ns`, `to_ns`], as far as its switches tell.
-    fn holders(&mut self, thread: Thread, off: &Off, from_ns: u64, to_ns: u64) -> Vec<(Thread, u64)> {
+    fn holders(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64) -> Vec<(Thread, u64)> {
         let Some(cpu) = off.waited_on else { return Vec::new() };
         let lost_ns = self.sources.losses.last_ns(to_ns);
-        let had = self.sources.occupancy.holders(u32::from(cpu), thread, from_ns, to_ns, lost_ns);
+        let had = self.sources.cpu_timeline.holders(u32::from(cpu), thread, from_ns, to_ns, lost_ns);
         self.steps_left = self.steps_left.saturating_sub(had.len() as u32);
         had
     }
@@ -291,13 +290,13 @@ impl Path<'_> {
     }
 
     /// Names a thread only where it isn't of the process that lost the time.
-    fn party(&self, thread: Thread, side: Side) -> Party {
-        if !side.is_away() && thread.pid == self.home { Party::default() } else { party(thread) }
+    fn party(&self, thread: Thread, side: Side) -> Task {
+        if !side.is_away() && thread.pid == self.home { Task::default() } else { party(thread) }
     }
 }
 
-fn party(thread: Thread) -> Party {
-    Party { pid: thread.pid, name: thread.name }
+fn party(thread: Thread) -> Task {
+    Task { pid: thread.pid, name: thread.name }
 }
 
 /// How much of a silence over [`from_ns`, `to_ns`] proves nothing because records of process `pid` were lost. One that
@@ -316,7 +315,7 @@ pub fn doubtful_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::Loss;
+    use ingero_common::host::Loss;
 
     #[test]
     fn a_loss_casts_doubt_on_the_silence_before_it() {

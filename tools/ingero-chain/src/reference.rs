@@ -40,7 +40,7 @@ impl Dice {
 }
 
 #[derive(Clone, Debug)]
-struct Off {
+struct OffCpu {
     start: usize,
     wake: usize,
     end: usize,
@@ -55,7 +55,7 @@ struct Task {
     pid: u32,
     tid: u32,
     born: Option<(usize, (u32, u32))>,
-    offs: Vec<Off>,
+    offs: Vec<OffCpu>,
     calls: Vec<(usize, usize)>,
 }
 
@@ -115,7 +115,7 @@ fn machine(seed: u64) -> Machine {
                 _ => start + dice.roll(end - start + 1),
             };
             let had_cpu = [Some(777), Some(778), None, Some(0)][dice.roll(4)];
-            task.offs.push(Off { start, wake, end, state, waker: None, irq: false, had_cpu });
+            task.offs.push(OffCpu { start, wake, end, state, waker: None, irq: false, had_cpu });
             at = end;
         }
         if task.pid == HOME {
@@ -397,7 +397,7 @@ proptest! {
         let mut busier = machine.clone();
         let mut offs = Vec::new();
         for start in (10..TICKS - 10).step_by(7) {
-            offs.push(Off { start, wake: start + 1, end: start + 5, state: 'S', waker: Some((HOME, HOME)), irq: false, had_cpu: Some(HOME) });
+            offs.push(OffCpu { start, wake: start + 1, end: start + 5, state: 'S', waker: Some((HOME, HOME)), irq: false, had_cpu: Some(HOME) });
         }
         busier.tasks.push(Task { pid: 5000, tid: 5000, born: None, offs: offs.clone(), calls: Vec::new() });
         busier.tasks.push(Task { pid: HOME, tid: 5001, born: None, offs, calls: Vec::new() });

@@ -1,6 +1,7 @@
 //! From what the engine knows to chains, process records and the summary.
 
 use ingero_common::clock::Ts;
+use ingero_common::host::{InstanceId, Name, ProcessInstance, Program, Until};
 use ingero_common::record::src;
 
 use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
@@ -13,7 +14,6 @@ use crate::cpus::CpuSet;
 use crate::engine::Engine;
 use crate::family::Family;
 use crate::gaps::{Bounds, GAP_FACTOR, GapSum, MIN_GAP_NS, Settlement};
-use crate::names::Name;
 use crate::oom::Kill;
 use crate::ops::Class;
 use crate::period;
@@ -21,9 +21,7 @@ use crate::process::{CudaProcess, died_ns, watched_ns};
 use crate::rates::{DROP_BELOW, DROP_NS};
 use crate::stall::{self, SHORT_NS, STALL_FACTOR, STALL_NS};
 use crate::stats::Block;
-use crate::tracers::Until;
 use crate::words;
-use crate::world::{LifeId, ProcessLife, Program};
 
 /// Workers of one chain whose requests to block devices are told of.
 const MAX_REQUESTERS: usize = 2;
@@ -62,7 +60,7 @@ impl Engine {
             let mut machine = words::Machine::over(&self.samples, &self.kills, &self.names, chain);
             machine.io = self.requests(chain);
             (machine.own_cpus, machine.worker_cpus) = self.cpus_had(chain, machine.cpus);
-            let family = Family::of(&self.world, chain.pid, chain.mono_ns, chain.mono_ns + chain.dur_ns);
+            let family = Family::of(&self.tasks, chain.pid, chain.mono_ns, chain.mono_ns + chain.dur_ns);
             words::tell(chain, &family, machine);
             if let Some(wall) = &mut self.wall {
                 chain.ts = Some(wall.ts(chain.mono_ns));
@@ -89,7 +87,7 @@ impl Engine {
             _ => Vec::new(),
         });
         let io_of = |pid| {
-            let life = self.world.find_process(pid, at_ns)?;
+            let life = self.tasks.find_process(pid, at_ns)?;
             self.stats.get(&life.id).map(|stats| stats.block).filter(|io| io.reads + io.writes > 0)
         };
         who.filter_map(|who| io_of(who.pid).map(|io| (who, io))).collect()
@@ -103,13 +101,13 @@ impl Engine {
             chain.causes.iter().any(|line| line.share >= words::NAMED_SHARE && causes.contains(&line.cause))
         };
         let few = |set: CpuSet| Some(set).filter(|set| cpus.is_some_and(|cpus| set.is_all_they_have(cpus)));
-        let cpus_of = |life: LifeId| self.stats.get(&life).map(|stats| stats.cpus.clone()).unwrap_or_default();
-        let head = self.world.find_process(chain.pid, at_ns).map(|life| life.id);
+        let cpus_of = |life: InstanceId| self.stats.get(&life).map(|stats| stats.cpus.clone()).unwrap_or_default();
+        let head = self.tasks.find_process(chain.pid, at_ns).map(|life| life.id);
         let own = || few(cpus_of(head?));
         let workers = || {
             let mut set = CpuSet::default();
-            for life in self.world.processes() {
-                if self.world.ancestors(life).any(|ancestor| Some(ancestor.id) == head) {
+            for life in self.tasks.processes() {
+                if self.tasks.ancestors(life).any(|ancestor| Some(ancestor.id) == head) {
                     set.add_all(&cpus_of(life.id));
                 }
             }
@@ -128,16 +126,16 @@ impl Engine {
 
     /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
     fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
-        let watch = process.life(&self.world).map(|life| &life.cuda_watch);
+        let watch = process.life(&self.tasks).map(|life| &life.cuda_watch);
         let watch_ns = watch.and_then(|watch| watch.since_ns());
         let from_ns = watch_ns.unwrap_or(process.first_call_ns).min(process.first_call_ns);
-        let to_ns = died_ns(&self.world, process).unwrap_or(end_ns).max(process.returned_ns);
+        let to_ns = died_ns(&self.tasks, process).unwrap_or(end_ns).max(process.returned_ns);
         to_ns.saturating_sub(from_ns) - watch.map_or(0, |watch| watch.between_ns(from_ns, to_ns))
     }
 
     /// Whether calls of a process may be missing in [`from_ns`, `to_ns`] because one tracer had stopped and the next not begun.
     fn was_not_watched(&self, process: &CudaProcess, from_ns: u64, to_ns: u64) -> bool {
-        let life = process.life(&self.world);
+        let life = process.life(&self.tasks);
         life.is_some_and(|life| life.cuda_watch.between_ns(from_ns, to_ns) > 0)
     }
 
@@ -159,7 +157,7 @@ impl Engine {
     /// What no chain counts of a process: starting up and winding down.
     fn asides(&self, process: &CudaProcess, bounds: Bounds) -> Vec<Aside> {
         let starts = process.start_up(bounds).map(|part| (START_UP, part));
-        let end = process.wind_down(died_ns(&self.world, process)).map(|part| (WIND_DOWN, part));
+        let end = process.wind_down(died_ns(&self.tasks, process)).map(|part| (WIND_DOWN, part));
         let comm = self.names.text(process.name);
         let aside =
             |(what, (mono_ns, dur_ns))| Aside { pid: process.pid, comm: comm.to_owned(), what, mono_ns, dur_ns };
@@ -226,7 +224,7 @@ impl Engine {
 
     fn slow_chains(&self, process: &CudaProcess, observed_ns: u64, details: bool) -> Vec<Chain> {
         let mut chains = Vec::new();
-        let doubtful = self.sched_losses.of(process.pid);
+        let doubtful = self.sched_losses.ranges(process.pid);
         for (call, group) in process.groups.sorted(&self.names) {
             let Some(slow) = group.slow(&self.samples, &doubtful) else { continue };
             let lost_share = share(slow.lost_ns, observed_ns);
@@ -357,7 +355,7 @@ impl Engine {
     }
 
     fn oom_chain(&self, kill: &Kill) -> Chain {
-        let life = kill.life.and_then(|id| self.world.life(kill.victim.pid, id));
+        let life = kill.life.and_then(|id| self.tasks.instance(kill.victim.pid, id));
         let role = life.map_or("other", |life| self.role(life));
         // By what it does to the GPU's work: there are no nanoseconds to go by.
         let severity = match role {
@@ -435,7 +433,7 @@ impl Engine {
 
     fn process_reports(&mut self, end_ns: u64) -> Vec<ProcessReport> {
         let mut reports = Vec::new();
-        for life in self.world.processes() {
+        for life in self.tasks.processes() {
             // Of a process that became another program, the last one gives the name.
             let programs = || self.cuda.range(Program::all_of(life.id)).map(|(_, process)| process);
             let cuda = programs().next_back();
@@ -480,15 +478,15 @@ impl Engine {
     }
 
     /// `cuda`, `worker` of one that is, or `other`.
-    fn role(&self, life: &ProcessLife) -> &'static str {
-        let makes_calls = |life: LifeId| self.cuda.range(Program::all_of(life)).next().is_some();
+    fn role(&self, life: &ProcessInstance) -> &'static str {
+        let makes_calls = |life: InstanceId| self.cuda.range(Program::all_of(life)).next().is_some();
         if makes_calls(life.id) {
             return "cuda";
         }
         if life.is_child {
             return "worker";
         }
-        if self.world.ancestors(life).any(|ancestor| makes_calls(ancestor.id)) {
+        if self.tasks.ancestors(life).any(|ancestor| makes_calls(ancestor.id)) {
             return "worker";
         }
         "other"

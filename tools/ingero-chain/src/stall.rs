@@ -18,12 +18,12 @@
 //! What the process does besides counts only if it gets on with something: a watchdog thread that asks every 100 ms
 //! whether an event has happened, while a collective hangs, does not.
 
+use ingero_common::host::{Losses, Until};
+
 use crate::calls::GroupKey;
 use crate::cause::{Bill, Cause};
-use crate::evidence::Losses;
 use crate::path::{self, Sources};
 use crate::process::{CudaProcess, OpenCall, watched_ns};
-use crate::tracers::Until;
 
 /// A stall lasts at least so long…
 pub const STALL_NS: u64 = 2_000_000_000;
@@ -131,7 +131,7 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
 /// Whether process `pid` is known to have lived at `end_ns`: its end would have been on record, had there been one since
 /// it was last heard of. One that nobody watched may have ended long ago.
 fn is_alive(sources: Sources<'_>, pid: u32, since_ns: u64, end_ns: u64) -> bool {
-    let heard_ns = sources.world.heard_ns(pid).clamp(since_ns, end_ns.max(since_ns));
+    let heard_ns = sources.tasks.heard_ns(pid).clamp(since_ns, end_ns.max(since_ns));
     watched_ns(sources, pid, heard_ns, end_ns) == end_ns.saturating_sub(heard_ns)
 }
 

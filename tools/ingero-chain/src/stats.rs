@@ -1,10 +1,10 @@
 //! What a process did besides CUDA calls: its times off the CPU and its page allocations, summed up.
 
+use ingero_common::host::{OffCpu, State};
 use ingero_common::record::Record;
 
 use crate::chain::Switches;
 use crate::cpus::CpuSet;
-use crate::world::{Off, State};
 
 /// Sums over one life of a process.
 #[derive(Clone, Debug, Default)]
@@ -62,9 +62,9 @@ impl Block {
 
 impl Stats {
     /// Adds a time off the CPU, which ended on `cpu`.
-    pub fn switch(&mut self, off: &Off, cpu: Option<u32>) {
+    pub fn switch(&mut self, off: &OffCpu, cpu: Option<u32>) {
         cpu.into_iter().for_each(|cpu| self.cpus.add(cpu));
-        if off.state == State::Runnable {
+        if off.state == State::Preempted {
             self.preempted += 1;
         } else {
             self.voluntary += 1;

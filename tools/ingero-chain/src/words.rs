@@ -3,6 +3,7 @@
 //! A cause with less than a tenth of the lost time is not named as one. Advice names what in the records led
 //! to it, and there is none where the records don't say why.
 
+use ingero_common::host::Interner;
 use ingero_common::text::{Bytes, Nanos, counted};
 
 use crate::advice;
@@ -11,7 +12,6 @@ use crate::chain::{Chain, GapTotal, Kind, Summary, TimelineLine};
 use crate::cpus::CpuSet;
 use crate::evidence::Samples;
 use crate::family::Family;
-use crate::names::Names;
 use crate::oom::{Kill, Kills};
 use crate::ops::Class;
 use crate::stats::Block;
@@ -58,7 +58,7 @@ const BEFORE_KILL_NS: u64 = 2_000_000_000;
 
 impl Machine {
     /// The machine over the interval of `chain`.
-    pub fn over(samples: &Samples, kills: &Kills, names: &Names, chain: &Chain) -> Self {
+    pub fn over(samples: &Samples, kills: &Kills, names: &Interner, chain: &Chain) -> Self {
         let (from_ns, to_ns) = (chain.mono_ns, chain.mono_ns + chain.dur_ns);
         let from_ns = if chain.op == Kind::Oom { from_ns.saturating_sub(BEFORE_KILL_NS) } else { from_ns };
         let to_ns = to_ns.max(from_ns + 1);

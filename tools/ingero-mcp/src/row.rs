@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use ingero_common::record::{Parsed, Str, Who, parse};
+use ingero_common::record::{Host, Parsed, Str, Who, parse};
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer};
 
@@ -38,8 +38,8 @@ pub(crate) struct Row<'a> {
     #[serde(borrow)]
     pub(crate) func: Option<Str<'a>>,
     pub(crate) count: Option<u64>,
-    #[serde(deserialize_with = "host")]
-    pub(crate) host: Option<Host>,
+    #[serde(borrow, deserialize_with = "host")]
+    pub(crate) host: Option<Host<'a>>,
 
     #[serde(borrow)]
     pub(crate) state: Option<Str<'a>>,
@@ -64,21 +64,6 @@ pub(crate) struct Row<'a> {
     pub(crate) why: Option<Str<'a>>,
     #[serde(borrow)]
     pub(crate) tool: Option<Str<'a>>,
-}
-
-/// What ingero-join adds to a call, without `by`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Host {
-    pub(crate) off_ns: u64,
-    pub(crate) preempted_ns: u64,
-    pub(crate) runq_ns: u64,
-    pub(crate) sleep_ns: u64,
-    pub(crate) io_ns: u64,
-    pub(crate) unknown_ns: u64,
-    pub(crate) switches: u64,
-    pub(crate) pages: u64,
-    pub(crate) watched: bool,
 }
 
 /// What a line is.
@@ -114,11 +99,11 @@ impl Row<'_> {
 }
 
 /// `host` is an object in a call and the machine's name in a `start` record.
-fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Host>, D::Error> {
+fn host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Host<'de>>, D::Error> {
     struct ObjectOrName;
 
     impl<'de> Visitor<'de> for ObjectOrName {
-        type Value = Option<Host>;
+        type Value = Option<Host<'de>>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an object or a name")

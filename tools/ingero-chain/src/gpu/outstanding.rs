@@ -35,9 +35,8 @@
 //! enqueued before the wait for the event before it, as in a loop that stays a step or two ahead of the GPU.
 
 use ingero_common::cuda_api::{Class, Device, Drain, Function};
+use ingero_common::host::HashMap;
 use ingero_common::record::Record;
-
-use crate::map::HashMap;
 
 /// What is known of an operation; `None` = it is in no table, and may give the GPU work.
 pub(crate) type Known = Option<&'static Function>;

@@ -2,9 +2,8 @@
 
 use std::io;
 
-use ingero_common::record::{Parsed, Record, Who, parse, src};
+use ingero_common::record::{Host, HostBy, Parsed, Record, Who, parse, src};
 use ingero_common::text::{Printable, table_cell};
-use serde::Deserialize;
 
 use crate::format::Writer;
 use crate::sink::Sink;
@@ -53,30 +52,6 @@ const COLUMNS: [&str; 42] = [
     "host_by",
     "other",
 ];
-
-/// What ingero-join itself put into `host`.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Host {
-    off_ns: Option<u64>,
-    preempted_ns: Option<u64>,
-    runq_ns: Option<u64>,
-    sleep_ns: Option<u64>,
-    io_ns: Option<u64>,
-    unknown_ns: Option<u64>,
-    switches: Option<u64>,
-    pages: Option<u64>,
-    page_bytes: Option<u64>,
-    watched: Option<bool>,
-    by: Vec<By>,
-}
-
-#[derive(Debug, Deserialize)]
-struct By {
-    pid: u32,
-    comm: String,
-    ns: u64,
-}
 
 pub(super) struct Csv<S: Sink> {
     out: S,
@@ -133,18 +108,20 @@ impl<S: Sink> Csv<S> {
         self.field(r.open.then_some(true));
         self.field(r.stuck.then_some(true));
         self.field(r.late.then_some(true));
-        let host = r.host.filter(|_| is_call).and_then(|raw| serde_json::from_str::<Host>(raw.get()).ok());
-        self.host(&host.unwrap_or_default());
+        let host = r.host.filter(|_| is_call).and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
+        self.host(host.as_ref());
     }
 
-    fn host(&mut self, h: &Host) {
-        let numbers =
-            [h.off_ns, h.preempted_ns, h.runq_ns, h.sleep_ns, h.io_ns, h.unknown_ns, h.switches, h.pages, h.page_bytes];
-        for number in numbers {
-            self.field(number);
+    fn host(&mut self, host: Option<&Host<'_>>) {
+        let numbers = host.map(|h| {
+            [h.off_ns, h.preempted_ns, h.runq_ns, h.sleep_ns, h.io_ns, h.unknown_ns, h.switches, h.pages, h.page_bytes]
+        });
+        for at in 0..9 {
+            self.field(numbers.map(|numbers| numbers[at]));
         }
-        self.field(h.watched);
-        let by: Vec<String> = h.by.iter().map(|by| format!("{} ({}) {}", by.pid, by.comm, by.ns)).collect();
+        self.field(host.map(|h| h.watched));
+        let by = |by: &HostBy<'_>| format!("{} ({}) {}", by.pid, &*by.comm, by.ns);
+        let by: Vec<String> = host.into_iter().flat_map(|h| &h.by).map(by).collect();
         self.text(Some(&by.join("; ")));
     }
 

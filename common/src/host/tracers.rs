@@ -13,7 +13,7 @@
 //! reaches there. Which stream an `end` belongs to is said by its `stream` key; where that is missing, there must
 //! be as many ends as starts. Of several tracers of one kind, each process has its own end of the evidence (`watch.rs`).
 
-use ingero_common::record::Record;
+use crate::record::Record;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -179,7 +179,7 @@ impl Tracer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ingero_common::record::{Parsed, parse};
+    use crate::record::{Parsed, parse};
 
     fn tracers(frames: &[(&str, u64)]) -> Tracers {
         let mut tracers = Tracers::default();

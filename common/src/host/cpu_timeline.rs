@@ -2,10 +2,10 @@
 //!
 //! Each time off the CPU of a watched thread shows its CPU at two instants: when the thread left (it had the CPU, `by` took
 //! it) and when it came back (`prev` had it, the thread took it). The CPU that it left is the one that it last came back
-//! on. Put in order, the sightings of one CPU say who had it from one to the next:
+//! on. Put in order, the switches of one CPU say who had it from one to the next:
 //!
 //! ```text
-//!   records on CPU 0                          sightings        from … to      came   left   had it
+//!   records on CPU 0                          switches        from … to      came   left   had it
 //!   A off 10-24, by B, prev C                 10  A -> B       10-16 ms       B      B      B, all of it
 //!   B off 16-31, by C, prev x                 16  B -> C       16-24          C      C      C, all of it
 //!   (C is not watched)                        24  C -> A       24-31          A      x      A for half, x for half:
@@ -18,18 +18,18 @@
 //!
 //! A thread that ends does so on its CPU, and is seen to leave it then.
 //!
-//! Sightings come late: a thread's leaving is only told of when it comes back. So that the answer doesn't depend on when it
+//! Switchs come late: a thread's leaving is only told of when it comes back. So that the answer doesn't depend on when it
 //! is asked for, what became known later than `KNOWN_WITHIN_NS` after the end of a wait isn't used for it. And a thread of
 //! which records were lost may have moved to another CPU unseen: where it seemed to leave since then isn't used either.
 //!
-//! Memory: two sightings for each record, forgotten with the records, `MAX_SIGHTINGS` at most; without the oldest of them a
+//! Memory: two switches for each record, forgotten with the records, `MAX_SWITCHES` at most; without the oldest of them a
 //! wait is shared by those that are left.
 
-use crate::map::HashMap;
-use crate::names::Thread;
+use super::hash::HashMap;
+use super::task::Thread;
 
 /// 48 bytes each.
-const MAX_SIGHTINGS: usize = 400_000;
+const MAX_SWITCHES: usize = 400_000;
 /// Some are forgotten whenever so many have come: it costs more than to keep them for a while.
 const FORGET_EVERY: usize = 65_536;
 /// What is told of so much later isn't used: gaps wait a little longer to be settled.
@@ -39,7 +39,7 @@ const MAX_CPUS: usize = 8192;
 
 /// One switch on one CPU.
 #[derive(Clone, Copy, Debug)]
-struct Sighting {
+struct Switch {
     at_ns: u64,
     /// Who left; pid 0 = the idle task, or not on record.
     out: Thread,
@@ -51,7 +51,7 @@ struct Sighting {
     since: u32,
 }
 
-impl Sighting {
+impl Switch {
     fn known_ns(&self) -> u64 {
         self.at_ns + (u64::from(self.known) << SHIFT)
     }
@@ -70,65 +70,65 @@ fn distance(from_ns: u64, to_ns: u64) -> u32 {
 
 #[derive(Debug, Default)]
 struct Cpu {
-    sightings: Vec<Sighting>,
+    switches: Vec<Switch>,
     /// So many are in order.
     sorted: usize,
 }
 
 impl Cpu {
     fn sort(&mut self) {
-        if self.sorted < self.sightings.len() {
+        if self.sorted < self.switches.len() {
             // Of equal times are only the two sides of one switch, which say the same.
-            self.sightings.sort_by_key(|s| s.at_ns);
-            self.sorted = self.sightings.len();
+            self.switches.sort_by_key(|s| s.at_ns);
+            self.sorted = self.switches.len();
         }
     }
 
     /// Drops what lies before `before_ns` but the last of it: who came then may have had the CPU for long.
     fn forget(&mut self, before_ns: u64) {
         self.sort();
-        let gone = self.sightings.partition_point(|s| s.at_ns < before_ns).saturating_sub(1);
-        self.sightings.drain(..gone);
-        self.sorted = self.sightings.len();
-        if self.sightings.capacity() > 64 && self.sightings.len() < self.sightings.capacity() / 4 {
-            self.sightings.shrink_to(self.sightings.len() * 2);
+        let gone = self.switches.partition_point(|s| s.at_ns < before_ns).saturating_sub(1);
+        self.switches.drain(..gone);
+        self.sorted = self.switches.len();
+        if self.switches.capacity() > 64 && self.switches.len() < self.switches.capacity() / 4 {
+            self.switches.shrink_to(self.switches.len() * 2);
         }
     }
 }
 
 /// When a thread came back on a CPU, and which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Came {
+pub struct SwitchedIn {
     /// CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
     /// The CPU's number.
     pub cpu: u32,
 }
 
-/// The sightings of all CPUs.
+/// The switches of all CPUs.
 #[derive(Debug, Default)]
-pub struct Occupancy {
+pub struct CpuTimeline {
     cpus: HashMap<u32, Cpu>,
     len: usize,
     /// What was left when some were last forgotten.
     kept: usize,
 }
 
-impl Occupancy {
+impl CpuTimeline {
     /// `thread` left the CPU that it had come on, at `at_ns`, and `by` took it; that was told of at `known_ns`.
-    pub fn left(&mut self, thread: Thread, came: Came, at_ns: u64, by: Thread, known_ns: u64) {
+    pub fn switched_out(&mut self, thread: Thread, came: SwitchedIn, at_ns: u64, by: Thread, known_ns: u64) {
         let (known, since) = (distance(at_ns, known_ns), distance(came.at_ns, at_ns));
-        self.add(came.cpu, Sighting { at_ns, out: thread, into: by, known, since });
+        self.add(came.cpu, Switch { at_ns, out: thread, into: by, known, since });
     }
 
     /// `thread` came on a CPU that `prev` had had.
-    pub fn came(&mut self, thread: Thread, came: Came, prev: Thread) {
-        self.add(came.cpu, Sighting { at_ns: came.at_ns, out: prev, into: thread, known: 0, since: 0 });
+    pub fn switched_in(&mut self, thread: Thread, came: SwitchedIn, prev: Thread) {
+        self.add(came.cpu, Switch { at_ns: came.at_ns, out: prev, into: thread, known: 0, since: 0 });
     }
 
-    fn add(&mut self, cpu: u32, sighting: Sighting) {
+    fn add(&mut self, cpu: u32, switch: Switch) {
         if self.cpus.len() < MAX_CPUS || self.cpus.contains_key(&cpu) {
-            self.cpus.entry(cpu).or_default().sightings.push(sighting);
+            self.cpus.entry(cpu).or_default().switches.push(switch);
             self.len += 1;
         }
     }
@@ -138,7 +138,7 @@ impl Occupancy {
         self.cpus.values_mut().for_each(Cpu::sort);
     }
 
-    /// Before this instant nothing more is asked. If more than `MAX_SIGHTINGS` are left, half of what is older than
+    /// Before this instant nothing more is asked. If more than `MAX_SWITCHES` are left, half of what is older than
     /// `now_ns` goes, and again.
     pub fn forget_before(&mut self, horizon_ns: u64, now_ns: u64) {
         if self.len < self.kept + FORGET_EVERY {
@@ -147,12 +147,12 @@ impl Occupancy {
         let mut before_ns = horizon_ns;
         loop {
             self.cpus.values_mut().for_each(|cpu| cpu.forget(before_ns));
-            self.len = self.cpus.values().map(|cpu| cpu.sightings.len()).sum();
+            self.len = self.cpus.values().map(|cpu| cpu.switches.len()).sum();
             self.kept = self.len;
-            if self.len <= MAX_SIGHTINGS / 4 * 3 || before_ns >= now_ns {
+            if self.len <= MAX_SWITCHES / 4 * 3 || before_ns >= now_ns {
                 return;
             }
-            let oldest_ns = self.cpus.values().filter_map(|cpu| cpu.sightings.get(1)).map(|s| s.at_ns).min();
+            let oldest_ns = self.cpus.values().filter_map(|cpu| cpu.switches.get(1)).map(|s| s.at_ns).min();
             before_ns = before_ns.max(oldest_ns.unwrap_or(now_ns));
             before_ns += (now_ns.saturating_sub(before_ns)).div_ceil(2);
         }
@@ -169,8 +169,8 @@ impl Occupancy {
         lost_ns: Option<u64>,
     ) -> Vec<(Thread, u64)> {
         let Some(cpu) = self.cpus.get(&cpu) else { return Vec::new() };
-        let all = &cpu.sightings[..cpu.sorted];
-        let usable = |s: &&Sighting| {
+        let all = &cpu.switches[..cpu.sorted];
+        let usable = |s: &&Switch| {
             s.known_ns() <= to_ns.saturating_add(KNOWN_WITHIN_NS)
                 && (s.since == 0 || lost_ns.is_none_or(|lost_ns| s.since_ns() >= lost_ns))
         };
@@ -189,14 +189,14 @@ impl Occupancy {
     }
 }
 
-/// So many sightings that aren't usable are gone back over.
+/// So many switches that aren't usable are gone back over.
 const MAX_BACK: usize = 64;
 
-/// From one sighting of a CPU to the next.
+/// From one switch of a CPU to the next.
 #[derive(Clone, Copy)]
 struct Stretch<'a> {
-    last: Option<&'a Sighting>,
-    next: Option<&'a Sighting>,
+    last: Option<&'a Switch>,
+    next: Option<&'a Switch>,
 }
 
 impl Stretch<'_> {
@@ -226,7 +226,7 @@ impl Stretch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Name;
+    use crate::host::Name;
     use proptest::prelude::*;
 
     const MS: u64 = 1_000_000;
@@ -235,24 +235,30 @@ mod tests {
         Thread { pid: tid, tid, name: Name::default() }
     }
 
-    fn came(at_ms: u64, cpu: u32) -> Came {
-        Came { at_ns: at_ms * MS, cpu }
+    fn came(at_ms: u64, cpu: u32) -> SwitchedIn {
+        SwitchedIn { at_ns: at_ms * MS, cpu }
     }
 
-    fn holders(occupancy: &Occupancy, waiting: u32, from_ms: u64, to_ms: u64, lost_ns: Option<u64>) -> Vec<(u32, u64)> {
-        let had = occupancy.holders(0, thread(waiting), from_ms * MS, to_ms * MS, lost_ns);
+    fn holders(
+        cpu_timeline: &CpuTimeline,
+        waiting: u32,
+        from_ms: u64,
+        to_ms: u64,
+        lost_ns: Option<u64>,
+    ) -> Vec<(u32, u64)> {
+        let had = cpu_timeline.holders(0, thread(waiting), from_ms * MS, to_ms * MS, lost_ns);
         had.into_iter().map(|(who, ns)| (who.tid, ns / MS)).collect()
     }
 
     /// The example of this file's head: A, B, C and x are 1, 2, 3 and 9.
-    fn example() -> Occupancy {
-        let mut all = Occupancy::default();
-        all.came(thread(1), came(8, 0), thread(9));
-        all.left(thread(1), came(8, 0), 10 * MS, thread(2), 24 * MS);
-        all.came(thread(1), came(24, 0), thread(3));
-        all.came(thread(2), came(10, 0), thread(1));
-        all.left(thread(2), came(10, 0), 16 * MS, thread(3), 31 * MS);
-        all.came(thread(2), came(31, 0), thread(9));
+    fn example() -> CpuTimeline {
+        let mut all = CpuTimeline::default();
+        all.switched_in(thread(1), came(8, 0), thread(9));
+        all.switched_out(thread(1), came(8, 0), 10 * MS, thread(2), 24 * MS);
+        all.switched_in(thread(1), came(24, 0), thread(3));
+        all.switched_in(thread(2), came(10, 0), thread(1));
+        all.switched_out(thread(2), came(10, 0), 16 * MS, thread(3), 31 * MS);
+        all.switched_in(thread(2), came(31, 0), thread(9));
         all.sort();
         all
     }
@@ -281,44 +287,40 @@ mod tests {
     fn what_is_told_of_much_later_changes_nothing() {
         let mut all = example();
         let before = holders(&all, 1, 10, 24, None);
-        all.left(thread(3), came(16, 0), 20 * MS, thread(5), 24 * MS + KNOWN_WITHIN_NS + 5 * MS);
+        all.switched_out(thread(3), came(16, 0), 20 * MS, thread(5), 24 * MS + KNOWN_WITHIN_NS + 5 * MS);
         all.sort();
         assert_eq!(holders(&all, 1, 10, 24, None), before);
-        all.left(thread(3), came(16, 0), 20 * MS, thread(5), 24 * MS + KNOWN_WITHIN_NS - 5 * MS);
+        all.switched_out(thread(3), came(16, 0), 20 * MS, thread(5), 24 * MS + KNOWN_WITHIN_NS - 5 * MS);
         all.sort();
         assert_eq!(holders(&all, 1, 10, 24, None), [(2, 6), (3, 4), (5, 2), (3, 2)]);
     }
 
     #[test]
     fn memory_is_bounded_and_who_came_last_is_remembered() {
-        let mut all = Occupancy::default();
-        for i in 0..MAX_SIGHTINGS as u64 {
-            all.came(thread(1), came(i, (i % 3) as u32), thread(2));
+        let mut all = CpuTimeline::default();
+        for i in 0..MAX_SWITCHES as u64 {
+            all.switched_in(thread(1), came(i, (i % 3) as u32), thread(2));
         }
-        all.forget_before(5 * MS, MAX_SIGHTINGS as u64 * MS);
-        assert!(all.len <= MAX_SIGHTINGS / 4 * 3 && all.len > MAX_SIGHTINGS / 4);
+        all.forget_before(5 * MS, MAX_SWITCHES as u64 * MS);
+        assert!(all.len <= MAX_SWITCHES / 4 * 3 && all.len > MAX_SWITCHES / 4);
         let mut all = example();
         all.cpus.values_mut().for_each(|cpu| cpu.forget(30 * MS));
-        assert_eq!(
-            (all.cpus[&0].sightings.len(), holders(&all, 2, 25, 30, None)),
-            (2, vec![(1, 2), (9, 2)]),
-            "{all:?}"
-        );
+        assert_eq!((all.cpus[&0].switches.len(), holders(&all, 2, 25, 30, None)), (2, vec![(1, 2), (9, 2)]), "{all:?}");
     }
 
     /// A CPU on which threads take turns: (thread, how long). Those below 100 are watched.
-    fn played(turns: &[(u32, u64)]) -> (Occupancy, Vec<(u32, u64, u64)>) {
-        let (mut all, mut at_ns, mut stints) = (Occupancy::default(), 0, Vec::new());
+    fn played(turns: &[(u32, u64)]) -> (CpuTimeline, Vec<(u32, u64, u64)>) {
+        let (mut all, mut at_ns, mut stints) = (CpuTimeline::default(), 0, Vec::new());
         for &(tid, ns) in turns {
             stints.push((tid, at_ns, at_ns + ns));
             at_ns += ns;
         }
         for (i, &(tid, from_ns, to_ns)) in stints.iter().enumerate().filter(|(_, stint)| stint.0 < 100) {
-            let cpu = Came { at_ns: from_ns, cpu: 0 };
-            all.came(thread(tid), cpu, i.checked_sub(1).map_or(Thread::default(), |i| thread(stints[i].0)));
+            let cpu = SwitchedIn { at_ns: from_ns, cpu: 0 };
+            all.switched_in(thread(tid), cpu, i.checked_sub(1).map_or(Thread::default(), |i| thread(stints[i].0)));
             let again = stints[i + 1..].iter().find(|stint| stint.0 == tid);
             if let (Some(next), Some(again)) = (stints.get(i + 1), again) {
-                all.left(thread(tid), cpu, to_ns, thread(next.0), again.1);
+                all.switched_out(thread(tid), cpu, to_ns, thread(next.0), again.1);
             }
         }
         all.sort();

@@ -35,7 +35,7 @@ struct Span {
 
 /// A part of some stretch of time that was watched, CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct WatchedPart {
     /// From here…
     pub start_ns: u64,
     /// …to here.
@@ -44,7 +44,7 @@ pub struct Part {
     pub is_open: bool,
 }
 
-impl Part {
+impl WatchedPart {
     /// Its length.
     pub fn len_ns(self) -> u64 {
         self.end_ns - self.start_ns
@@ -122,9 +122,9 @@ impl Watch {
     }
 
     /// The watched parts of [`from_ns`, `to_ns`], what is still open up to `open_ns`.
-    pub fn parts(&self, from_ns: u64, to_ns: u64, open_ns: u64) -> impl Iterator<Item = Part> {
+    pub fn parts(&self, from_ns: u64, to_ns: u64, open_ns: u64) -> impl Iterator<Item = WatchedPart> {
         let first = self.spans.partition_point(|span| span.until_ns.is_some_and(|until_ns| until_ns <= from_ns));
-        let part = move |span: &Span| Part {
+        let part = move |span: &Span| WatchedPart {
             start_ns: span.since_ns.max(from_ns),
             end_ns: span.until_ns.unwrap_or(open_ns).min(to_ns),
             is_open: span.until_ns.is_none() || span.in_doubt,
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((parts(&watch), watch.until_ns()), (vec![(10, 40, false), (60, 90, true)], None));
         watch.stop(70 * MS);
         assert_eq!(parts(&watch), [(10, 40, false), (60, 70, false)]);
-        assert_eq!(watch.parts(45 * MS, 62 * MS, 0).map(Part::len_ns).collect::<Vec<_>>(), [2 * MS]);
+        assert_eq!(watch.parts(45 * MS, 62 * MS, 0).map(WatchedPart::len_ns).collect::<Vec<_>>(), [2 * MS]);
         assert_eq!((watch.between_ns(0, 100 * MS), watch.between_ns(50 * MS, 55 * MS)), (20 * MS, 5 * MS));
     }
 
