@@ -21,3 +21,10 @@ pub struct Task {
     /// Name of the thread.
     pub name: Name,
 }
+
+impl Thread {
+    /// The thread as a cause points at it: its process, and its name.
+    pub fn task(self) -> Task {
+        Task { pid: self.pid, name: self.name }
+    }
+}

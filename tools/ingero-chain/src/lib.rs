@@ -1,52 +1,30 @@
 //! ingero-chain as a library: a stream of records in, a [`Report`] out.
 //!
-//! What each part answers:
-//!
-//! - [`ingero_common::host`]: which process and thread was that, when was it off the CPU, who had that CPU, and where may
-//!   records be missing?
-//! - [`evidence`]: what did the machine do meanwhile?
-//! - [`family`]: who belongs to a process, and who is a stranger?
-//! - [`startup`]: which calls are warming up?
-//! - [`calls`]: which calls were slow, beyond what is usual for their kind?
-//! - [`gaps`]: when was no call in flight in the whole process?
-//! - [`drain`]: had the GPU anything left to do then?
-//! - [`path`]: what was the thread that made the next call waiting for?
-//! - [`stall`], [`rates`]: did the calls stop, hang, or come less often?
-//! - [`cpus`]: which CPUs had a process?
-//! - [`oom`]: who was killed for memory?
-//! - [`advice`], [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
+//! ```text
+//! input      what did the stream say?                       records, losses, samples of the machine
+//! gpu        can the GPU have had work?                     outstanding work, what calls show, the driver's counter
+//! process    where is each nanosecond?                      the timeline, the phases, the account
+//! blame      what did the late thread go through?           the critical path, causes
+//! findings   what was lost?                                 one file for each kind
+//! report     how is it said?                                the model, sentences, advice; text, html, csv
+//! stats      quantiles, groups of calls, totals
+//! ```
 
-pub mod advice;
-pub mod calls;
-pub mod cause;
-pub mod chain;
-pub mod cpus;
-pub mod drain;
-pub mod engine;
-pub mod evidence;
-pub mod family;
-pub mod gaps;
-pub mod oom;
-pub mod ops;
+mod blame;
+mod findings;
+mod gpu;
+mod input;
+mod limits;
 pub mod options;
-pub mod page;
-pub mod path;
-pub mod period;
-pub mod process;
-pub mod rates;
-#[cfg(test)]
-mod reference;
+mod process;
 mod report;
 pub mod run;
-pub mod sketch;
-pub mod stall;
-pub mod startup;
-pub mod stats;
-pub mod table;
-pub mod text;
-pub mod winddown;
-pub mod words;
+mod stats;
 
-pub use chain::{Chain, Report, Severity};
-pub use engine::Engine;
+pub use blame::{Cause, CauseLine, WhoNs, share};
+pub use findings::severity::Severity;
+pub use input::ingest::Engine;
+pub use process::class::{Class, Classes};
+pub use report::model;
+pub use report::{Wanted, sentences};
 pub use run::{analyse, run};

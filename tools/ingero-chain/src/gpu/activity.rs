@@ -1,9 +1,9 @@
 //! What a call does to the GPU, and what it tells about it.
 
-use ingero_common::cuda_api::Class;
+use ingero_common::cuda_api::{Class, Function};
 use ingero_common::record::Record;
 
-use crate::calls::Parts;
+use crate::stats::calls::Parts;
 use crate::gpu::outstanding::Known;
 use crate::limits::{BLOCKING_COPY_NS, COPY_BYTES_PER_US};
 use crate::process::class::Doing;
@@ -15,11 +15,12 @@ const GPU_WAIT_NS: u64 = 200_000;
 /// The same where the scheduler tracer can't tell how much of it was waiting for a CPU.
 const GPU_WAIT_UNWATCHED_NS: u64 = 1_000_000;
 
-/// What the thread that makes a call does in it; `cold`: it loads code on the way.
-pub(crate) fn doing(record: &Record<'_>, function: Known, dur_ns: u64, cold: bool) -> Doing {
+/// What the thread that makes a call does in it; `cold`: it loads code on the way; `drained`: the GPU had nothing to do.
+pub(crate) fn doing(record: &Record<'_>, function: Known, dur_ns: u64, cold: bool, drained: bool) -> Doing {
     let Some(function) = function else { return Doing::Other };
     match function.class {
         Class::Launch | Class::GraphLaunch if cold => Doing::ColdLaunch,
+        Class::Copy if is_blocking_copy(record, function, dur_ns) && drained && is_upload(record, function) => Doing::Upload,
         Class::Copy if is_blocking_copy(record, function, dur_ns) => Doing::Copy,
         Class::Sync => Doing::Wait,
         Class::Query if record.ret == Some(NOT_READY) => Doing::Wait,
@@ -31,9 +32,14 @@ pub(crate) fn doing(record: &Record<'_>, function: Known, dur_ns: u64, cold: boo
 }
 
 /// Whether a copy blocks its caller: by its nature, or, from or to the host, since it took as long as copying does.
-fn is_blocking_copy(record: &Record<'_>, function: &ingero_common::cuda_api::Function, dur_ns: u64) -> bool {
+fn is_blocking_copy(record: &Record<'_>, function: &Function, dur_ns: u64) -> bool {
     let dir = record.dir.as_deref();
     function.blocks(dir) || dur_ns >= BLOCKING_COPY_NS && dir != Some("d2d") && dir != Some("p2p")
+}
+
+/// Whether a copy gives the GPU data without being meant to wait.
+fn is_upload(record: &Record<'_>, function: &Function) -> bool {
+    !function.blocks(record.dir.as_deref()) && record.dir.as_deref() == Some("h2d")
 }
 
 /// How much of a blocking copy that began with work outstanding was waiting for that work: what the copying itself does not

@@ -148,7 +148,10 @@ pub(crate) enum Doing {
     Load,
     Wait,
     ColdLaunch,
+    /// A copy that blocks its caller…
     Copy,
+    /// …and one from the host to an idle GPU, asynchronous by its name: it is what the GPU waits for.
+    Upload,
     Enqueue,
 }
 
@@ -165,7 +168,7 @@ impl Doing {
             Doing::Memory => Class::Memory,
             Doing::Load | Doing::ColdLaunch => Class::Load,
             Doing::Wait => Class::GpuWait,
-            Doing::Copy => Class::Copy,
+            Doing::Copy | Doing::Upload => Class::Copy,
             Doing::Enqueue => Class::Enqueue,
         }
     }

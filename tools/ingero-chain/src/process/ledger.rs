@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::calls::GroupKey;
+use crate::stats::calls::GroupKey;
 use crate::limits::{MAX_EARLY, MAX_KINDS};
 use crate::process::class::{Class, Classes};
 use crate::process::lost::{Lost, LostSum};

@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::cause::Bill;
+use crate::blame::breakdown::Breakdown;
 use crate::limits::{MAX_LATEST, MAX_LONGEST, MAX_SLICES};
-use crate::sketch::Sketch;
+use crate::stats::quantiles::Quantiles;
 
 /// One interval in which the GPU waited, or may have.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Lost {
     pub(crate) lost_records: u64,
     /// How much of it the scheduler tracer watched without a loss.
     pub(crate) watched_ns: u64,
-    pub(crate) bill: Bill,
+    pub(crate) breakdown: Breakdown,
 }
 
 impl Lost {
@@ -106,8 +106,8 @@ pub(crate) struct LostSum {
     pub(crate) lost_records: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_end_ns: u64,
-    pub(crate) bill: Bill,
-    pub(crate) lengths: Sketch,
+    pub(crate) breakdown: Breakdown,
+    pub(crate) lengths: Quantiles,
     pub(crate) grid: Grid,
     longest: BinaryHeap<Reverse<ByLength>>,
     latest: VecDeque<Lost>,
@@ -122,7 +122,7 @@ impl LostSum {
         self.proven_ns += if lost.proven { lost.len_ns() } else { 0 };
         self.watched_ns += lost.watched_ns;
         self.lost_records = self.lost_records.saturating_add(lost.lost_records);
-        self.bill.add_all(&lost.bill);
+        self.breakdown.add_all(&lost.breakdown);
         self.lengths.add(lost.len_ns());
         self.grid.add(lost.start_ns, lost.end_ns);
         self.latest.push_back(lost);
@@ -154,10 +154,10 @@ mod tests {
     use super::*;
 
     fn lost(start_ns: u64, len_ns: u64) -> Lost {
-        let mut bill = Bill::default();
-        bill.add_unexplained(len_ns);
+        let mut breakdown = Breakdown::default();
+        breakdown.add_unexplained(len_ns);
         let end_ns = start_ns + len_ns;
-        Lost { start_ns, end_ns, proven: true, seq: 0, lost_records: 0, watched_ns: 0, bill }
+        Lost { start_ns, end_ns, proven: true, seq: 0, lost_records: 0, watched_ns: 0, breakdown }
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             sum.add(lost(i * step_ns, len_ns));
             total += len_ns;
         }
-        assert_eq!((sum.n, sum.lost_ns, sum.proven_ns, sum.bill.total_ns()), (20_000, total, total, total));
+        assert_eq!((sum.n, sum.lost_ns, sum.proven_ns, sum.breakdown.total_ns()), (20_000, total, total, total));
         assert_eq!((sum.first_ns, sum.lengths.max_ns()), (0, 9_000_000));
         assert_eq!(sum.grid.slices.iter().sum::<u64>(), total);
         assert!(sum.grid.slices.len() <= MAX_SLICES && sum.grid.slices.len() > MAX_SLICES / 2);

@@ -10,20 +10,20 @@ pub(crate) mod timeline;
 use ingero_common::cuda_api::Class as Kind;
 use ingero_common::record::Record;
 
-use crate::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
-use crate::cause::Bill;
-use crate::evidence::Losses;
+use crate::stats::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
+use crate::blame::breakdown::Breakdown;
+use ingero_common::host::Losses;
 use crate::gpu::activity;
 use crate::gpu::outstanding::{Known, Outstanding};
-use crate::map::{HashMap, HashSet};
-use crate::names::{Name, Names, Thread};
-use crate::path::Sources;
+use ingero_common::host::{HashMap, HashSet};
+use ingero_common::host::{Name, Interner, Thread};
+use crate::blame::path::Sources;
 use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::Ledger;
 use crate::process::phases::Phases;
-use crate::process::sweep::{Context, Rest, Sweep};
+use crate::process::sweep::{Context, Rest, Sweep, Tally};
 use crate::process::timeline::{InCall, Item, Timeline};
-use crate::world::{ProcessLife, Program, World};
+use ingero_common::host::{ProcessInstance, Program, TaskTable};
 
 /// A thread that has been silent so long is not waited for: ingero-cuda tells of a call that hangs by then (`--stuck`).
 const SILENT_NS: u64 = 10_000_000_000;
@@ -50,7 +50,7 @@ pub(crate) struct OpenCall {
     /// Until when it was watched.
     pub(crate) end_ns: u64,
     /// What it went through so far.
-    pub(crate) bill: Bill,
+    pub(crate) breakdown: Breakdown,
 }
 
 /// What was last heard of a process.
@@ -161,6 +161,8 @@ pub(crate) struct Account {
     pub(crate) drains: u64,
     /// Time between calls in which the GPU is known to have been at work although it was long.
     pub(crate) busy_ns: u64,
+    /// What calls took of some classes, by operation.
+    pub(crate) tally: Tally,
 }
 
 impl Account {
@@ -192,16 +194,16 @@ impl CudaProcess {
     }
 
     /// The life that it is part of.
-    pub(crate) fn life<'a>(&self, world: &'a World) -> Option<&'a ProcessLife> {
-        world.life(self.pid, self.program.life)
+    pub(crate) fn instance<'a>(&self, tasks: &'a TaskTable) -> Option<&'a ProcessInstance> {
+        tasks.instance(self.pid, self.program.instance)
     }
 
     /// Adds a call over [`start_ns`, + `dur_ns`] of depth 0.
-    pub(crate) fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Names, facts: Facts<'_>) {
+    pub(crate) fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Interner, facts: Facts<'_>) {
         let end_ns = start_ns.saturating_add(dur_ns);
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
         let key = GroupKey::of(record, names);
-        let function = key.function(record, names);
+        let function = key.function(record);
         if self.name == Name::default() || thread.tid == self.pid {
             self.name = thread.name;
         }
@@ -218,7 +220,7 @@ impl CudaProcess {
         let first = !self.groups.has(key);
         let call = phases::Call { function, func: record.func.as_deref(), first, end_ns, dur_ns };
         let cold = !record.open && self.phases.add(call, || calls::mostly_waiting(record, dur_ns));
-        let doing = activity::doing(record, function, dur_ns, cold);
+        let doing = activity::doing(record, function, dur_ns, cold, drained);
         let op = self.seen.op(GroupKey { size: 0, ..key });
         let asks_only = self.place(record, &call, InCall { tid: thread.tid, op, doing }, start_ns);
         if record.open {
@@ -264,7 +266,7 @@ impl CudaProcess {
         }
         let drained = drained && !contradicted;
         let waited_ns = match in_call.doing {
-            Doing::Copy if !drained => activity::waited_before_copy_ns(record, dur_ns),
+            Doing::Copy | Doing::Upload if !drained => activity::waited_before_copy_ns(record, dur_ns),
             _ => 0,
         };
         let copies_ns = start_ns.saturating_add(waited_ns);
@@ -276,21 +278,21 @@ impl CudaProcess {
     }
 
     /// A call had not returned when it was told of.
-    fn hangs(&mut self, record: &Record<'_>, thread: Thread, call: InCall, (start_ns, end_ns): (u64, u64), names: &mut Names) {
+    fn hangs(&mut self, record: &Record<'_>, thread: Thread, call: InCall, (start_ns, end_ns): (u64, u64), names: &mut Interner) {
         let known = self.open.iter().any(|o| o.thread.tid == thread.tid);
         if !known && self.open.len() < MAX_OPEN {
-            let bill = calls::open_bill(record, end_ns - start_ns, names);
+            let breakdown = calls::open_bill(record, end_ns - start_ns, names);
             let key = GroupKey::of(record, names);
-            self.open.push(OpenCall { thread, call: key, start_ns, end_ns, bill });
+            self.open.push(OpenCall { thread, call: key, start_ns, end_ns, breakdown });
         }
         self.timeline.hangs(call, start_ns, end_ns);
     }
 
     /// Adds a call of which only the entry is known. It may have lasted for any time, so that it says nothing about the
     /// time around it.
-    pub(crate) fn entry(&mut self, record: &Record<'_>, at_ns: u64, names: &mut Names) {
+    pub(crate) fn entry(&mut self, record: &Record<'_>, at_ns: u64, names: &mut Interner) {
         let key = GroupKey { size: 0, ..GroupKey::of(record, names) };
-        let function = key.function(record, names);
+        let function = key.function(record);
         if self.name == Name::default() || record.tid.is_none_or(|tid| tid == self.pid) {
             self.name = names.id(&record.comm);
         }
@@ -330,7 +332,7 @@ impl CudaProcess {
         let known_ns = if at_end {
             u64::MAX
         } else {
-            let is_dead = |tid: u32| sources.world.thread_is_dead(pid, tid);
+            let is_dead = |tid: u32| sources.tasks.thread_is_dead(pid, tid);
             let sched_ns = if sources.is_watched(pid) { sources.sched.known_ns() } else { u64::MAX };
             let calls_ns = self.timeline.known_ns(until.now_ns, SILENT_NS, is_dead);
             sched_ns.min(calls_ns).min(until.now_ns.saturating_sub(until.delay_ns))
@@ -363,6 +365,12 @@ impl CudaProcess {
     pub(crate) fn needs_from_ns(&self) -> Option<u64> {
         let open = if self.over { None } else { self.timeline.covered_ns().map(|_| self.last.returned_ns) };
         [self.books.sweep.needs_from_ns(), self.timeline.oldest_ns(), open].into_iter().flatten().min()
+    }
+
+    /// The longest of its lost intervals, in nanoseconds.
+    pub(crate) fn longest_lost_ns(&self) -> u64 {
+        let counted = self.books.ledger.lost.values().map(|sum| sum.lengths.max_ns()).max().unwrap_or(0);
+        self.books.ledger.early_lost().map(|(_, len_ns)| len_ns).fold(counted, u64::max)
     }
 
     /// The account from `observed_from_ns` on. `tail`: what becomes of the time after the last work.
@@ -452,6 +460,6 @@ impl Books {
         if tail != Tail::Open && self.first_ns.is_some() {
             debug_assert_eq!(to_ns, self.swept_ns.max(first_ns), "the classes must add up to what was observed");
         }
-        Account { observed_ns: (from_ns, to_ns), loop_ns, classes, drains: self.sweep.drains, busy_ns: self.sweep.busy_ns, ledger }
+        Account { observed_ns: (from_ns, to_ns), loop_ns, classes, drains: self.sweep.drains, busy_ns: self.sweep.busy_ns, tally: self.sweep.tally, ledger }
     }
 }

@@ -34,7 +34,7 @@ use ingero_common::cuda_api::Class;
 use ingero_common::record::{Record, src};
 
 use crate::gpu::outstanding::Known;
-use crate::map::HashSet;
+use ingero_common::host::HashSet;
 
 /// Launches after which calls are warm at the latest, and so many warm launches are a steady state.
 const STEADY_LAUNCHES: u64 = 256;

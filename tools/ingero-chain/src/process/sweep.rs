@@ -10,13 +10,15 @@
 //!                                           names it                  both are named by this one
 //! ```
 
-use crate::calls::GroupKey;
-use crate::cause::Bill;
-use crate::evidence::Losses;
+use std::collections::BTreeMap;
+
+use ingero_common::host::{Losses, Thread};
+
+use crate::stats::calls::GroupKey;
+use crate::blame::breakdown::Breakdown;
 use crate::limits::{GPU_BUSY_PCT, MAX_CALLS_IN_IDLE, MAX_UNNAMED, SILENCE_NS};
-use crate::names::Thread;
-use crate::path::{self, OwnCall, Sources};
-use crate::process::class::{Class, Classes};
+use crate::blame::path::{self, OwnCall, Sources};
+use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::{Entry, Ledger};
 use crate::process::lost::Lost;
 use crate::process::timeline::{InCall, Item, Piece, Run};
@@ -51,6 +53,9 @@ enum Held {
     Lost { lost: Box<Lost>, before: InCall },
 }
 
+/// Calls and nanoseconds by class and operation.
+pub(crate) type Tally = BTreeMap<(Class, GroupKey), (u64, u64)>;
+
 /// The state between two pieces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sweep {
@@ -63,6 +68,7 @@ pub(crate) struct Sweep {
     /// Idle intervals so far: steps, where each step of a loop waits for the GPU.
     pub(crate) drains: u64,
     pub(crate) busy_ns: u64,
+    pub(crate) tally: Tally,
 }
 
 impl Sweep {
@@ -145,7 +151,24 @@ impl Sweep {
                 self.name(fed, context, ledger);
             }
         }
-        self.calls += u64::from(piece.call.is_some());
+        if let Some(call) = piece.call {
+            self.calls += 1;
+            self.note(call, class, piece.len_ns(), context);
+        }
+    }
+
+    /// Adds up what host calls take, and how often the GPU is waited for.
+    fn note(&mut self, call: InCall, class: Class, ns: u64, context: &Context<'_>) {
+        let counts = match class {
+            Class::Memory | Class::Load | Class::GpuWait => true,
+            // Giving an idle GPU its data is what it waits for.
+            Class::Copy => call.doing == Doing::Copy,
+            _ => false,
+        };
+        if let Some(&key) = context.ops.get(call.op as usize).filter(|_| counts) {
+            let (n, sum_ns) = self.tally.entry((class, key)).or_default();
+            (*n, *sum_ns) = (*n + 1, *sum_ns + ns);
+        }
     }
 
     fn run(&mut self, run: &Run, context: &Context<'_>, ledger: &mut Ledger) {
@@ -192,14 +215,14 @@ impl Sweep {
 
     fn lose(&mut self, open: Open, before: InCall, context: &Context<'_>) {
         let (start_ns, end_ns, pid) = (open.start_ns, open.end_ns, context.pid);
-        let bill = path::bill(context.sources, (context.thread)(before.tid), start_ns, end_ns, &open.calls);
+        let breakdown = path::breakdown(context.sources, (context.thread)(before.tid), start_ns, end_ns, &open.calls);
         let lost_records = context.cuda_losses.count(pid, start_ns, end_ns)
             + context.sources.losses.count(pid, start_ns, end_ns)
             + open.lost_records;
         let watched_ns = path::watched_ns(context.sources, pid, start_ns, end_ns);
         self.drains += u64::from(open.proven);
         let lost =
-            Box::new(Lost { start_ns, end_ns, proven: open.proven, seq: self.calls, lost_records, watched_ns, bill });
+            Box::new(Lost { start_ns, end_ns, proven: open.proven, seq: self.calls, lost_records, watched_ns, breakdown });
         self.held.push(Held::Lost { lost, before });
     }
 

@@ -17,7 +17,7 @@
 use std::collections::VecDeque;
 
 use crate::limits::{MAX_FINE, MAX_PIECES, MAX_RUN, SILENCE_NS};
-use crate::map::HashMap;
+use ingero_common::host::HashMap;
 use crate::process::class::{Class, Classes, Doing};
 
 /// Which call a piece lies in: the thread, the place of its operation among those of the process, what it does.
@@ -62,7 +62,8 @@ impl Piece {
 
     /// Whether its place and its length may matter later, beyond its class.
     fn stands_alone(&self) -> bool {
-        matches!(self.class(), Class::Idle | Class::Silence | Class::NotJudged) || self.hung_at_ns > 0
+        let in_runs = [Class::Enqueue, Class::OtherCall, Class::Between];
+        !in_runs.contains(&self.class()) || self.hung_at_ns > 0
     }
 
     /// The same for [`from_ns`, `to_ns`] only; `None` where they do not meet.

@@ -9,12 +9,12 @@ use ingero_common::host::{
 };
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
-use crate::calls::Facts;
-use crate::evidence::{GpuSamples, Samples};
-use crate::oom::Kills;
-use crate::path::Sources;
-use crate::process::CudaProcess;
-use crate::stats::Stats;
+use crate::stats::calls::Facts;
+use crate::input::samples::{GpuSamples, Samples};
+use crate::input::kills::Kills;
+use crate::blame::path::Sources;
+use crate::process::{CudaProcess, Until as SettleUntil};
+use crate::stats::totals::Stats;
 
 /// A stretch is judged so long after its end: records may be late (ingero-join's window, and what its inputs are late among
 /// themselves), a sample of the machine covers the second before it, and when a thread left its CPU is told of when it comes

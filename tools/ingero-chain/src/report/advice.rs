@@ -3,26 +3,25 @@
 
 use ingero_common::text::{Bytes, Nanos};
 
-use crate::cause::{Cause, CauseLine, WhoNs};
-use crate::chain::{Advice, Chain, Kind};
-use crate::cpus::CpuSet;
-use crate::family::Family;
-use crate::ops::Class;
-use crate::words::{Machine, count, cpu_list, gpu_at_work, in_thread, name, named, parties, phrase, who};
+use crate::blame::cpus::CpuSet;
+use crate::blame::process_tree::ProcessTree;
+use crate::blame::{Cause, CauseLine, WhoNs};
+use crate::report::model::{Advice, Finding, Kind};
+use crate::report::sentences::{Machine, count, cpu_list, gpu_at_work, in_thread, name, named, parties, phrase, who};
 
 /// What to try, for each cause that is large enough to be named.
-pub fn of(chain: &Chain, family: &Family<'_>, machine: &Machine) -> Vec<Advice> {
+pub fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -> Vec<Advice> {
     let mut all = Vec::new();
-    if let (Kind::Oom, Some(bytes)) = (chain.op, chain.resident_bytes) {
-        all.push(oom_advice(chain, bytes, machine));
+    if let (Kind::Oom, Some(bytes)) = (finding.op, finding.extra.resident_bytes) {
+        all.push(oom_advice(finding, bytes, machine));
     }
-    for line in named(chain) {
-        let took = format!("{} of {} lost", Nanos(line.ns), Nanos(chain.lost_ns));
-        if let Some((text, because)) = advice_for(chain, line, family, machine, &took) {
+    for line in named(finding) {
+        let took = format!("{} of {} lost", Nanos(line.ns), Nanos(finding.lost.lost_ns));
+        if let Some((text, because)) = advice_for(finding, line, tree, machine, &took) {
             all.push(Advice { text, because });
         }
     }
-    let is_named = |causes: [Cause; 2]| named(chain).any(|line| causes.contains(&line.cause));
+    let is_named = |causes: [Cause; 2]| named(finding).any(|line| causes.contains(&line.cause));
     if machine.throttled_ns > 0
         && is_named([Cause::CpuWait, Cause::WorkerCpuWait])
         && !is_named([Cause::Quota, Cause::WorkerQuota])
@@ -30,28 +29,28 @@ pub fn of(chain: &Chain, family: &Family<'_>, machine: &Machine) -> Vec<Advice> 
         let text = "look at the CPU limit of the container or cgroup (cpu.max), too".to_owned();
         let because = format!(
             "it throttled {} for {} in that time while others had the CPUs; how much of the waiting that was is not on record",
-            name(chain),
+            name(finding),
             Nanos(machine.throttled_ns)
         );
         all.push(Advice { text, because });
     }
     // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
-    let own = matches!(chain.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
-    if let Some(period) = chain.period
+    let own = matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
+    if let Some(period) = finding.period
         && own
         && !all.is_empty()
     {
-        let text = format!("look for what {} does every {}", name(chain), Nanos(period.ns));
+        let text = format!("look for what {} does every {}", name(finding), Nanos(period.ns));
         let (calls, apart) = (count(period.every, "call"), Nanos(period.ns));
-        let because = format!("{} occurrences, one in {calls}, {apart} apart", chain.n);
+        let because = format!("{} occurrences, one in {calls}, {apart} apart", finding.lost.n);
         all.push(Advice { text, because });
     }
     all
 }
 
 /// A victim that had little resident is not what used the memory.
-fn oom_advice(chain: &Chain, resident_bytes: u64, machine: &Machine) -> Advice {
-    let had = format!("{} had {} resident", name(chain), Bytes(resident_bytes));
+fn oom_advice(finding: &Finding, resident_bytes: u64, machine: &Machine) -> Advice {
+    let had = format!("{} had {} resident", name(finding), Bytes(resident_bytes));
     match machine.mem_avail_bytes {
         Some(avail_bytes) if avail_bytes > resident_bytes => Advice {
             text: "raise the memory limit of its container or cgroup (memory.max), or use less in it: fewer workers, less prefetching".into(),
@@ -62,14 +61,14 @@ fn oom_advice(chain: &Chain, resident_bytes: u64, machine: &Machine) -> Advice {
 }
 
 fn advice_for(
-    chain: &Chain,
+    finding: &Finding,
     line: &CauseLine,
-    family: &Family<'_>,
+    tree: &ProcessTree<'_>,
     machine: &Machine,
     took: &str,
 ) -> Option<(String, String)> {
     let who = who(line);
-    let in_call = chain.op == Kind::SlowCall;
+    let in_call = finding.op == Kind::SlowCall;
     let busy = |because: String| match machine.samples {
         0 => because,
         _ => format!("{because}; CPUs {:.0} % busy", machine.cpu_pct),
@@ -83,7 +82,7 @@ fn advice_for(
             "give the process more CPUs, or run less beside it".to_owned(),
             busy(format!("it was runnable without a CPU for {took}")) + &ran_on("it", &machine.own_cpus),
         ),
-        Cause::CpuWait => match rivals(line, family) {
+        Cause::CpuWait => match rivals(line, tree) {
             Some(rivals) => (
                 format!("keep {rivals} off this process's CPUs (cpuset, taskset, nice, another host)"),
                 busy(format!("it was runnable without a CPU for {took}; {who} had it")) + &ran_on("it", &machine.own_cpus),
@@ -110,7 +109,7 @@ fn advice_for(
             "more workers that read ahead, faster storage, or the data in memory".to_owned(),
             format!("the time of {who} in D: {took}"),
         ),
-        Cause::WorkerCpu if named(chain).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait)) => (
+        Cause::WorkerCpu if named(finding).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait)) => (
             "cheaper work for each item: more workers would wait for a CPU too".to_owned(),
             busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
         ),
@@ -124,7 +123,7 @@ fn advice_for(
             busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
         ),
         Cause::WorkerCpuWait => (
-            match rivals(line, family) {
+            match rivals(line, tree) {
                 Some(rivals) => {
                     format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)")
                 }
@@ -137,13 +136,13 @@ fn advice_for(
             format!("watch {} as well (ingero-sched --pid) to see what it does", line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid))),
             format!("the process waited for it for {took}, and nothing more is on record"),
         ),
-        Cause::DriverCpu | Cause::Blocked if in_call && chain.queue_may_be_full => (
+        Cause::DriverCpu | Cause::Blocked if in_call && finding.extra.queue_may_be_full => (
             "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for it and no fault; \
              else look for what makes the driver work or wait in this call"
                 .to_owned(),
-            format!("{} for {took}, {}", phrase(line), before_queue(chain)),
+            format!("{} for {took}, {}", phrase(line), before_queue(finding)),
         ),
-        Cause::DriverCpu if in_call && !gpu_at_work(chain) => (
+        Cause::DriverCpu if in_call && !gpu_at_work(finding) => (
             "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
             format!("on the CPU inside the call, beyond the usual, for {took}"),
         ),
@@ -186,8 +185,8 @@ fn more_cpus(what: &str, whom: &str, set: &Option<CpuSet>) -> String {
 }
 
 /// What makes a call wait for a GPU that is at work, as a part of a reason.
-fn before_queue(chain: &Chain) -> &'static str {
-    match Class::of(&chain.call_src, &chain.call) {
+fn before_queue(finding: &Finding) -> &'static str {
+    match Class::of(&finding.call_src, &finding.call) {
         Class::Copy => "with operations not waited for by then, behind which a copy from or to pageable memory waits",
         _ => "with 512 operations or more not waited for by then, at which its queue may be full",
     }
@@ -200,9 +199,9 @@ fn is_kernel_thread(comm: &str) -> bool {
         .any(|p| comm.starts_with(p))
 }
 
-/// Those outside the process's family who had the CPU that a cause waited for, if it was they who mostly had it.
-fn rivals(line: &CauseLine, family: &Family<'_>) -> Option<String> {
-    let stranger = |who: &&WhoNs| !family.has(who.pid) && !is_kernel_thread(&who.comm);
+/// Those outside the process's tree who had the CPU that a cause waited for, if it was they who mostly had it.
+fn rivals(line: &CauseLine, tree: &ProcessTree<'_>) -> Option<String> {
+    let stranger = |who: &&WhoNs| !tree.has(who.pid) && !is_kernel_thread(&who.comm);
     let strangers: Vec<&WhoNs> = line.who.iter().filter(stranger).collect();
     let ns: u64 = strangers.iter().map(|who| who.ns).sum();
     let own_ns: u64 = line.who.iter().map(|who| who.ns).sum::<u64>() - ns;
@@ -232,8 +231,8 @@ mod tests {
         let parent = Thread { pid: 1, tid: 1, ..Thread::default() };
         tasks.process(1, 0);
         tasks.fork(parent, 2, 10);
-        let family = Family::of(&tasks, 1, 0, 100);
-        let rivals = |who: &[_]| super::rivals(&line(who), &family);
+        let tree = Family::of(&tasks, 1, 0, 100);
+        let rivals = |who: &[_]| super::rivals(&line(who), &tree);
         assert_eq!(rivals(&[("stress", 11, 40), ("loader", 2, 30), ("kworker", 5, 1)]).as_deref(), Some("stress (11)"));
         assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);
         assert_eq!(rivals(&[("train", 1, 5)]), None);

@@ -17,7 +17,7 @@ fn record(histogram: &mut Histogram<u32>, ns: u64) {
 
 /// A set of durations in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Sketch {
+pub struct Quantiles {
     values: Values,
     max_ns: u64,
 }
@@ -28,13 +28,13 @@ enum Values {
     Rough(Histogram<u32>),
 }
 
-impl Default for Sketch {
+impl Default for Quantiles {
     fn default() -> Self {
         Self { values: Values::Exact(Vec::new()), max_ns: 0 }
     }
 }
 
-impl Sketch {
+impl Quantiles {
     /// Adds one.
     pub fn add(&mut self, ns: u64) {
         self.max_ns = self.max_ns.max(ns);
@@ -96,29 +96,29 @@ mod tests {
 
     #[test]
     fn small_sets_are_exact() {
-        let mut sketch = Sketch::default();
-        assert_eq!((sketch.median_ns(), sketch.len()), (0, 0));
+        let mut quantiles = Quantiles::default();
+        assert_eq!((quantiles.median_ns(), quantiles.len()), (0, 0));
         for ns in [31_001, 5, 900, 31_001, 7_000_000_000] {
-            sketch.add(ns);
+            quantiles.add(ns);
         }
         assert_eq!(
-            (sketch.median_ns(), sketch.quantile_ns(0.99), sketch.max_ns()),
+            (quantiles.median_ns(), quantiles.quantile_ns(0.99), quantiles.max_ns()),
             (31_001, 7_000_000_000, 7_000_000_000)
         );
     }
 
     #[test]
     fn large_sets_are_right_to_three_digits() {
-        let mut sketch = Sketch::default();
+        let mut quantiles = Quantiles::default();
         for i in 0..100_001_u64 {
-            sketch.add(i * 7_919 % 100_001 * 1_000);
+            quantiles.add(i * 7_919 % 100_001 * 1_000);
         }
         for (q, want) in [(0.5, 50_000_000.0), (0.99, 99_000_000.0)] {
-            let got = sketch.quantile_ns(q) as f64;
+            let got = quantiles.quantile_ns(q) as f64;
             assert!((got - want).abs() <= want * 0.001, "{q}: {got}");
         }
-        assert_eq!(sketch.len(), 100_001);
-        sketch.add(u64::MAX);
-        assert_eq!(sketch.max_ns(), u64::MAX);
+        assert_eq!(quantiles.len(), 100_001);
+        quantiles.add(u64::MAX);
+        assert_eq!(quantiles.max_ns(), u64::MAX);
     }
 }

@@ -18,10 +18,11 @@
 use ingero_common::host::{HashMap, Interner, Losses, LostRanges, Name, Task};
 use ingero_common::record::{Host, HostBy, Record};
 
-use crate::cause::{Bill, Cause};
-use crate::evidence::{Quota, Samples};
+use crate::blame::breakdown::{Breakdown, Cause};
+use crate::input::samples::{Quota, Samples};
 use crate::gpu::outstanding::Known;
-use crate::sketch::Sketch;
+use crate::stats::period;
+use crate::stats::quantiles::Quantiles;
 
 /// A slow call lasts so many times the median…
 pub const SLOW_FACTOR: u64 = 3;
@@ -131,14 +132,14 @@ impl Parts {
     }
 
     /// All but the waiting for a CPU.
-    fn bill(self) -> Bill {
-        let mut bill = Bill::default();
-        bill.add(Cause::Blocked, Task::default(), self.asleep);
-        bill.add(Cause::IoWait, Task::default(), self.disk);
-        bill.add(Cause::OffCpu, Task::default(), self.off_unknown);
-        bill.add(Cause::DriverCpu, Task::default(), self.on_cpu);
-        bill.add_unexplained(self.unknown);
-        bill
+    fn breakdown(self) -> Breakdown {
+        let mut breakdown = Breakdown::default();
+        breakdown.add(Cause::Blocked, Task::default(), self.asleep);
+        breakdown.add(Cause::IoWait, Task::default(), self.disk);
+        breakdown.add(Cause::OffCpu, Task::default(), self.off_unknown);
+        breakdown.add(Cause::DriverCpu, Task::default(), self.on_cpu);
+        breakdown.add_unexplained(self.unknown);
+        breakdown
     }
 
     fn array(self) -> [u64; 6] {
@@ -243,7 +244,7 @@ struct SlowSum {
     first_ns: u64,
     last_end_ns: u64,
     /// Waiting for a CPU, by who had it; the rest of `waiting` is nobody's.
-    had_cpu: Bill,
+    had_cpu: Breakdown,
     /// Waiting that no one had the CPU for, while the quota counters grew.
     throttled_ns: u64,
     /// Time on a CPU in which the hypervisor may have run others.
@@ -257,7 +258,7 @@ pub struct Group {
     function: Known,
     pid: u32,
     /// Durations of all calls that aren't cold.
-    pub durations: Sketch,
+    pub durations: Quantiles,
     /// Bytes moved by them.
     pub bytes: u64,
     /// Sum of their durations.
@@ -282,11 +283,11 @@ pub struct Slow {
     /// …to the last one's end.
     pub last_end_ns: u64,
     /// The lost time by cause.
-    pub bill: Bill,
+    pub breakdown: Breakdown,
     /// The part of it that may have been waiting for the GPU, which was at work: no fault of the host.
     pub gpu_wait_ns: u64,
     /// Places and starts of slow calls, for a period; empty where they weren't all kept.
-    pub occurrences: Vec<(u64, u64)>,
+    pub occurrences: Vec<period::Occurrence>,
 }
 
 impl Group {
@@ -294,7 +295,7 @@ impl Group {
         Self {
             function,
             pid,
-            durations: Sketch::default(),
+            durations: Quantiles::default(),
             bytes: 0,
             total_ns: 0,
             watched: Sums::default(),
@@ -381,7 +382,7 @@ impl Group {
         let mut occurrences = Vec::new();
         for candidate in self.candidates.iter().filter(|c| c.dur_ns > limit_ns) {
             sum.add(candidate, &usual, self.pid, samples, doubtful);
-            occurrences.push((candidate.seq, candidate.start_ns));
+            occurrences.push(period::Occurrence { seq: candidate.seq, start_ns: candidate.start_ns, len_ns: candidate.dur_ns });
         }
         if self.folded.n > 0 {
             occurrences.clear();
@@ -392,26 +393,26 @@ impl Group {
         }
         let lost_ns = sum.dur_ns.saturating_sub(u128::from(usual.median_ns) * u128::from(n));
         let lost_ns = u64::try_from(lost_ns).unwrap_or(u64::MAX);
-        let bill = sum.bill(lost_ns);
+        let breakdown = sum.breakdown(lost_ns);
         let beyond_ns = sum.beyond.iter().sum::<u128>().max(1);
         let gpu_wait_ns = (sum.gpu_beyond.saturating_mul(u128::from(lost_ns)) / beyond_ns) as u64;
-        Some(Slow { n, lost_ns, first_ns: sum.first_ns, last_end_ns: sum.last_end_ns, gpu_wait_ns, bill, occurrences })
+        Some(Slow { n, lost_ns, first_ns: sum.first_ns, last_end_ns: sum.last_end_ns, gpu_wait_ns, breakdown, occurrences })
     }
 
-    /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole bill.
+    /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole breakdown.
     pub fn slow_calls<'a>(
         &'a self,
         samples: &'a Samples,
         doubtful: &'a LostRanges,
-    ) -> impl Iterator<Item = (u64, u64, u64, Bill)> + 'a {
+    ) -> impl Iterator<Item = (u64, u64, u64, Breakdown)> + 'a {
         let limit_ns = self.limit_ns();
         let usual = self.usual(limit_ns);
         self.candidates.iter().filter(move |c| c.dur_ns > limit_ns).map(move |c| {
             let mut one = SlowSum::default();
             one.add(c, &usual, self.pid, samples, doubtful);
-            let mut bill = c.parts(doubtful).bill();
-            one.split_waiting(c.parts.waiting, &mut bill);
-            (c.start_ns, c.dur_ns, c.seq, bill)
+            let mut breakdown = c.parts(doubtful).breakdown();
+            one.split_waiting(c.parts.waiting, &mut breakdown);
+            (c.start_ns, c.dur_ns, c.seq, breakdown)
         })
     }
 }
@@ -452,27 +453,27 @@ impl SlowSum {
     }
 
     /// Splits `lost_ns` by what the calls had beyond the usual ones.
-    fn bill(&self, lost_ns: u64) -> Bill {
+    fn breakdown(&self, lost_ns: u64) -> Breakdown {
         let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(self.beyond, lost_ns);
         let stolen_ns = u128::from(on_cpu) * u128::from(self.stolen_ns) / u128::from(self.on_cpu_ns.max(1));
         let stolen_ns = stolen_ns as u64;
-        let mut bill = Parts { waiting, asleep, disk, off_unknown, on_cpu: on_cpu - stolen_ns, unknown }.bill();
-        bill.add(Cause::Steal, Party::default(), stolen_ns);
-        self.split_waiting(waiting, &mut bill);
-        bill
+        let mut breakdown = Parts { waiting, asleep, disk, off_unknown, on_cpu: on_cpu - stolen_ns, unknown }.breakdown();
+        breakdown.add(Cause::Steal, Party::default(), stolen_ns);
+        self.split_waiting(waiting, &mut breakdown);
+        breakdown
     }
 
     /// Puts `waiting_ns` down to those who had the CPU, and to the quota, in proportion.
-    fn split_waiting(&self, waiting_ns: u64, bill: &mut Bill) {
+    fn split_waiting(&self, waiting_ns: u64, breakdown: &mut Breakdown) {
         let whole = u128::from(self.had_cpu.total_ns() + self.throttled_ns).max(1);
         let scaled = |ns: u64| (u128::from(ns) * u128::from(waiting_ns) / whole) as u64;
         let mut left = waiting_ns;
         let quota_ns = scaled(self.throttled_ns);
-        bill.add(Cause::Quota, Task::default(), quota_ns);
+        breakdown.add(Cause::Quota, Task::default(), quota_ns);
         left -= quota_ns;
         for (party, ns) in self.had_cpu.parties(Cause::CpuWait) {
             let ns = scaled(ns);
-            bill.add(Cause::CpuWait, party, ns);
+            breakdown.add(Cause::CpuWait, party, ns);
             left -= ns;
         }
         // What rounding left over, some nanoseconds.
@@ -481,7 +482,7 @@ impl SlowSum {
             None if self.throttled_ns > 0 => (Cause::Quota, Task::default()),
             None => (Cause::CpuWait, Task::default()),
         };
-        bill.add(cause, party, left);
+        breakdown.add(cause, party, left);
     }
 }
 
@@ -534,6 +535,24 @@ impl Groups {
         self.all.get(&key)
     }
 
+    /// All groups, in any order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&GroupKey, &Group)> {
+        self.all.iter()
+    }
+
+    /// What `ns` in calls of one operation and direction went into, as all of its calls did.
+    pub(crate) fn breakdown_of(&self, key: GroupKey, ns: u64) -> Breakdown {
+        let mut sums = Sums::default();
+        for (_, group) in self.all.iter().filter(|(of, _)| GroupKey { size: 0, ..**of } == key) {
+            sums.n += group.watched.n;
+            sums.parts.iter_mut().zip(group.watched.parts).for_each(|(sum, part)| *sum += part);
+        }
+        let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(sums.parts, ns);
+        let mut breakdown = Parts { waiting, asleep, disk, off_unknown, on_cpu, unknown }.breakdown();
+        breakdown.add(Cause::CpuWait, Task::default(), waiting);
+        breakdown
+    }
+
     /// All groups, in an order that doesn't depend on that of the records.
     pub fn sorted<'a>(&'a self, names: &'a Interner) -> Vec<(GroupKey, &'a Group)> {
         let mut all: Vec<_> = self.all.iter().map(|(&k, g)| (k, g)).collect();
@@ -543,14 +562,14 @@ impl Groups {
 }
 
 /// What a call that has not returned went through so far, in causes that add up to `dur_ns`.
-pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Bill {
+pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Breakdown {
     let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
     let parts = Parts::of(host.as_ref(), dur_ns);
-    let (mut bill, waiting) = (parts.bill(), parts.waiting);
+    let (mut breakdown, waiting) = (parts.breakdown(), parts.waiting);
     let top = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).max_by_key(|by| by.ns);
     let party = top.map_or(Task::default(), |by| Task { pid: by.pid, name: names.id(&by.comm) });
-    bill.add(Cause::CpuWait, party, waiting);
-    bill
+    breakdown.add(Cause::CpuWait, party, waiting);
+    breakdown
 }
 
 /// Whether what a call went through was mainly waiting for a CPU, which has nothing to do with warming up.

@@ -1,4 +1,4 @@
-//! Causes and the bill that they make up: nanoseconds that always add up to the lost time.
+//! Causes and the breakdown that they make up: nanoseconds that always add up to the lost time.
 
 use ingero_common::host::{Interner, Task};
 use serde::{Serialize, Serializer};
@@ -21,11 +21,12 @@ pub enum Cause {
     Sleep,
     OffCpu,
     Steal,
+    CudaCall,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Cause; 14] = [
+    pub const ALL: [Cause; 15] = [
         Cause::HostCpu,
         Cause::CpuWait,
         Cause::Quota,
@@ -40,6 +41,7 @@ impl Cause {
         Cause::Sleep,
         Cause::OffCpu,
         Cause::Steal,
+        Cause::CudaCall,
     ];
 
     /// The name in records.
@@ -59,6 +61,7 @@ impl Cause {
             Cause::Sleep => "sleep",
             Cause::OffCpu => "off_cpu",
             Cause::Steal => "steal",
+            Cause::CudaCall => "cuda_call",
         }
     }
 }
@@ -72,24 +75,14 @@ impl Serialize for Cause {
 /// Different parties kept for each cause; the smallest beyond become nameless, their time stays.
 const MAX_PARTIES: usize = 32;
 
-/// The longest sleep that nobody was seen to end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slept {
-    /// Its length; 0 = there was none.
-    pub ns: u64,
-    /// The thread went straight back to sleep, and this one ended that: so waits who waits with a time-out.
-    pub then: Task,
-}
-
 /// Lost time split into causes. `total_ns` is always the sum of everything put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bill {
+pub struct Breakdown {
     lines: Vec<(Cause, Task, u64)>,
     unexplained_ns: u64,
-    slept: Slept,
 }
 
-impl Bill {
+impl Breakdown {
     /// Puts `ns` down to `cause`, and to `party` (the default for nobody).
     pub fn add(&mut self, cause: Cause, party: Task, ns: u64) {
         if ns == 0 {
@@ -116,63 +109,31 @@ impl Bill {
         self.lines.retain(|(c, ..)| *c != cause);
     }
 
-    /// The longest of the sleeps that are put down to [`Cause::Sleep`].
-    pub fn slept(&self) -> Slept {
-        self.slept
-    }
-
-    /// Takes note of such a sleep.
-    pub fn note_sleep(&mut self, slept: Slept) {
-        if slept.ns > self.slept.ns {
-            self.slept = slept;
-        }
-    }
-
-    /// Adds all of another bill.
-    pub fn add_all(&mut self, other: &Bill) {
-        self.note_sleep(other.slept);
+    /// Adds all of another breakdown.
+    pub fn add_all(&mut self, other: &Breakdown) {
         for &(cause, party, ns) in &other.lines {
             self.add(cause, party, ns);
         }
         self.unexplained_ns += other.unexplained_ns;
     }
 
-    /// The same bill for `ns` in all, in proportion; what rounding leaves over goes to the largest line.
-    pub fn scaled_to(&self, ns: u64) -> Bill {
+    /// The same breakdown for `ns` in all, in proportion; what rounding leaves over goes to the largest line.
+    pub fn scaled_to(&self, ns: u64) -> Breakdown {
         let whole = u128::from(self.total_ns());
         if whole == 0 {
-            return Bill { unexplained_ns: ns, ..Bill::default() };
+            return Breakdown { unexplained_ns: ns, ..Breakdown::default() };
         }
         let scale = |part: u64| (u128::from(part) * u128::from(ns) / whole) as u64;
-        let mut bill = Bill { unexplained_ns: scale(self.unexplained_ns), ..Bill::default() };
+        let mut breakdown = Breakdown { unexplained_ns: scale(self.unexplained_ns), ..Breakdown::default() };
         for &(cause, party, part) in &self.lines {
-            bill.add(cause, party, scale(part));
+            breakdown.add(cause, party, scale(part));
         }
-        let rest = ns - bill.total_ns();
-        match bill.lines.iter_mut().max_by_key(|(.., part)| *part) {
-            Some(line) if line.2 > bill.unexplained_ns => line.2 += rest,
-            _ => bill.unexplained_ns += rest,
+        let rest = ns - breakdown.total_ns();
+        match breakdown.lines.iter_mut().max_by_key(|(.., part)| *part) {
+            Some(line) if line.2 > breakdown.unexplained_ns => line.2 += rest,
+            _ => breakdown.unexplained_ns += rest,
         }
-        bill
-    }
-
-    /// The same bill for `ns` in all, of which what is more than it has is unexplained.
-    pub fn filled_to(mut self, ns: u64) -> Bill {
-        self.unexplained_ns += ns.saturating_sub(self.total_ns());
-        self
-    }
-
-    /// What of each cause is beyond `usual_ns(cause)`, its parties in proportion. What nothing explains is left out.
-    pub fn beyond(&self, usual_ns: impl Fn(Cause) -> u64) -> Bill {
-        let mut beyond = Bill::default();
-        for cause in Cause::ALL {
-            let all_ns = self.of(cause);
-            let excess_ns = all_ns.saturating_sub(usual_ns(cause));
-            for (party, ns) in self.parties(cause) {
-                beyond.add(cause, party, (u128::from(ns) * u128::from(excess_ns) / u128::from(all_ns.max(1))) as u64);
-            }
-        }
-        beyond
+        breakdown
     }
 
     /// The part that nothing explains, in nanoseconds.
@@ -210,12 +171,13 @@ impl Bill {
             }
             // Equal parts in an order that doesn't depend on that of the records.
             who.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.pid, &a.comm).cmp(&(b.pid, &b.comm))));
+            let mut line = CauseLine { cause, ns, share: share(ns, total), who, ops: Vec::new() };
+            if cause == Cause::CudaCall {
+                // The names are those of operations; whose they are goes without saying.
+                line.ops = line.who.drain(..).map(|op| OpNs { op: op.comm, ns: op.ns }).collect();
+            }
             if ns > 0 {
-                let slept = (cause == Cause::Sleep && self.slept.ns > 0).then(|| {
-                    let Task { pid, name } = self.slept.then;
-                    WhoNs { pid, comm: names.text(name).to_owned(), ns: self.slept.ns }
-                });
-                causes.push(CauseLine { cause, ns, share: share(ns, total), who, slept });
+                causes.push(line);
             }
         }
         causes.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.cause.cmp(&b.cause)));
@@ -246,9 +208,18 @@ pub struct CauseLine {
     /// Whose doing, largest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<WhoNs>,
-    /// See [`Slept`]; pid 0 = the thread did not go back to sleep, or nobody ended that either.
-    #[serde(skip)]
-    pub slept: Option<WhoNs>,
+    /// In which CUDA calls, largest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<OpNs>,
+}
+
+/// A CUDA operation with its part of a cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OpNs {
+    /// The API name.
+    pub op: String,
+    /// Its part, in nanoseconds.
+    pub ns: u64,
 }
 
 /// A process or thread with its part of a cause.
@@ -272,19 +243,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bill_adds_up_however_many_parties_there_are() {
+    fn a_breakdown_adds_up_however_many_parties_there_are() {
         let mut names = Interner::default();
-        let mut bill = Bill::default();
+        let mut breakdown = Breakdown::default();
         for i in 1..=1000_u32 {
             let party = Task { pid: i, name: names.id("w") };
-            bill.add(Cause::CpuWait, party, u64::from(i));
+            breakdown.add(Cause::CpuWait, party, u64::from(i));
         }
-        bill.add_unexplained(5);
-        let causes = bill.causes(&names);
-        assert_eq!((bill.total_ns(), causes.len(), causes[0].ns), (500_505, 1, 500_500));
+        breakdown.add_unexplained(5);
+        let causes = breakdown.causes(&names);
+        assert_eq!((breakdown.total_ns(), causes.len(), causes[0].ns), (500_505, 1, 500_500));
         assert_eq!((causes[0].who.len(), causes[0].who[0].pid), (MAX_PARTIES, 1000));
-        let mut twice = bill.clone();
-        twice.add_all(&bill);
-        assert_eq!(twice.total_ns(), 2 * bill.total_ns());
+        let mut twice = breakdown.clone();
+        twice.add_all(&breakdown);
+        assert_eq!(twice.total_ns(), 2 * breakdown.total_ns());
     }
 }

@@ -4,15 +4,15 @@ use ingero_common::host::TaskTable;
 
 /// A process and what descends from it, during some stretch of time.
 #[derive(Clone, Copy, Debug)]
-pub struct Family<'a> {
+pub struct ProcessTree<'a> {
     tasks: &'a TaskTable,
     head: u32,
     from_ns: u64,
     to_ns: u64,
 }
 
-impl<'a> Family<'a> {
-    /// The family of process `head` during [`from_ns`, `to_ns`].
+impl<'a> ProcessTree<'a> {
+    /// The tree of process `head` during [`from_ns`, `to_ns`].
     pub fn of(tasks: &'a TaskTable, head: u32, from_ns: u64, to_ns: u64) -> Self {
         Self { tasks, head, from_ns, to_ns }
     }
@@ -35,7 +35,7 @@ mod tests {
     use ingero_common::host::Thread;
 
     #[test]
-    fn a_family_is_what_descends_from_its_head_at_that_time() {
+    fn a_tree_is_what_descends_from_its_head_at_that_time() {
         let mut tasks = TaskTable::default();
         let thread = |pid| Thread { pid, tid: pid, ..Thread::default() };
         tasks.process(1, 0);
@@ -43,12 +43,12 @@ mod tests {
         tasks.fork(thread(1), 2, 10);
         tasks.fork(thread(2), 3, 20);
         tasks.fork(thread(9), 4, 20);
-        let family = Family::of(&tasks, 1, 30, 40);
-        assert_eq!([1, 2, 3, 4, 9, 5].map(|pid| family.has(pid)), [true, true, true, false, false, false]);
+        let tree = ProcessTree::of(&tasks, 1, 30, 40);
+        assert_eq!([1, 2, 3, 4, 9, 5].map(|pid| tree.has(pid)), [true, true, true, false, false, false]);
         // The next process with that number is a stranger.
         tasks.exit_process(3, 50);
         tasks.fork(thread(9), 3, 60);
-        assert!(Family::of(&tasks, 1, 30, 40).has(3));
-        assert!(!Family::of(&tasks, 1, 70, 80).has(3));
+        assert!(ProcessTree::of(&tasks, 1, 30, 40).has(3));
+        assert!(!ProcessTree::of(&tasks, 1, 70, 80).has(3));
     }
 }

@@ -1,4 +1,4 @@
-//! A chain in words: its summary, its timeline, what to try. Made from its numbers and nothing else.
+//! A finding in words: its summary, its timeline, what to try. Made from its numbers and nothing else.
 //!
 //! A cause with less than a tenth of the lost time is not named as one. Advice names what in the records led
 //! to it, and there is none where the records don't say why.
@@ -6,27 +6,26 @@
 use ingero_common::host::Interner;
 use ingero_common::text::{Bytes, Nanos, counted};
 
-use crate::advice;
-use crate::cause::{Cause, CauseLine, WhoNs};
-use crate::chain::{Chain, GapTotal, Kind, Summary, TimelineLine};
-use crate::cpus::CpuSet;
-use crate::evidence::Samples;
-use crate::family::Family;
-use crate::oom::{Kill, Kills};
-use crate::ops::Class;
-use crate::stats::Block;
+use crate::blame::cpus::CpuSet;
+use crate::blame::process_tree::ProcessTree;
+use crate::blame::{Cause, CauseLine, WhoNs};
+use crate::input::kills::{Kill, Kills};
+use crate::input::samples::Samples;
+use crate::report::advice;
+use crate::report::model::{Finding, Kind, Summary, TimelineLine};
+use crate::stats::totals::Block;
 
 /// A cause with a smaller share isn't named.
 pub const NAMED_SHARE: f64 = 0.10;
 
-/// Victims named in one chain.
+/// Victims named in one finding.
 const MAX_KILLED: usize = 4;
 
 /// Fills in the words.
-pub fn tell(chain: &mut Chain, family: &Family<'_>, machine: Machine) {
-    chain.summary = summary(chain);
-    chain.timeline = timeline(chain, &machine);
-    chain.advice = advice::of(chain, family, &machine);
+pub fn tell(finding: &mut Finding, tree: &ProcessTree<'_>, machine: Machine) {
+    finding.story.summary = summary(finding);
+    finding.story.timeline = timeline(finding, &machine);
+    finding.story.advice = advice::of(finding, tree, &machine);
 }
 
 /// What the samples say about the machine meanwhile.
@@ -57,10 +56,10 @@ pub struct Machine {
 const BEFORE_KILL_NS: u64 = 2_000_000_000;
 
 impl Machine {
-    /// The machine over the interval of `chain`.
-    pub fn over(samples: &Samples, kills: &Kills, names: &Interner, chain: &Chain) -> Self {
-        let (from_ns, to_ns) = (chain.mono_ns, chain.mono_ns + chain.dur_ns);
-        let from_ns = if chain.op == Kind::Oom { from_ns.saturating_sub(BEFORE_KILL_NS) } else { from_ns };
+    /// The machine over the interval of `finding`.
+    pub fn over(samples: &Samples, kills: &Kills, names: &Interner, finding: &Finding) -> Self {
+        let (from_ns, to_ns) = (finding.lost.mono_ns, finding.lost.mono_ns + finding.lost.dur_ns);
+        let from_ns = if finding.op == Kind::Oom { from_ns.saturating_sub(BEFORE_KILL_NS) } else { from_ns };
         let to_ns = to_ns.max(from_ns + 1);
         let mut machine = Self::default();
         let mut swap: Option<(u64, u64)> = None;
@@ -70,22 +69,22 @@ impl Machine {
             machine.cpu_max_pct = machine.cpu_max_pct.max(sample.cpu_max_pct.unwrap_or(0.0));
             machine.cpus = machine.cpus.max(sample.cpus);
             machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
-            machine.throttled_ns += sample.throttled_ns(chain.pid);
-            machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().chain(sample.mem_avail_bytes).min();
+            machine.throttled_ns += sample.throttled_ns(finding.pid);
+            machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().finding(sample.mem_avail_bytes).min();
             if let Some(used) = sample.swap_used_bytes {
                 swap = Some((swap.map_or(used, |(first, _)| first), used));
             }
         }
         machine.cpu_pct /= machine.samples.max(1) as f64;
         machine.gpu_pct = samples.gpu_pct(from_ns, to_ns);
-        let killed = kills.between(chain.mono_ns, chain.mono_ns + chain.dur_ns);
+        let killed = kills.between(finding.lost.mono_ns, finding.lost.mono_ns + finding.lost.dur_ns);
         let who = |kill: &Kill| match (names.text(kill.victim.name), names.text(kill.by.name)) {
-            (victim, by) if chain.op == Kind::Oom && kill.by.pid != 0 => {
+            (victim, by) if finding.op == Kind::Oom && kill.by.pid != 0 => {
                 format!("{victim} ({}), when {by} ({}) asked for memory", kill.victim.pid, kill.by.pid)
             }
             (victim, _) => format!("{victim} ({})", kill.victim.pid),
         };
-        let own = |kill: &&Kill| chain.op != Kind::Oom || kill.victim.pid == chain.pid;
+        let own = |kill: &&Kill| finding.op != Kind::Oom || kill.victim.pid == finding.pid;
         machine.killed = killed.filter(own).take(MAX_KILLED).map(who).collect();
         machine.swap_grew_bytes = swap.map_or(0, |(first, last)| last.saturating_sub(first));
         machine
@@ -93,53 +92,53 @@ impl Machine {
 }
 
 /// The causes that are large enough to be named.
-pub(crate) fn named(chain: &Chain) -> impl Iterator<Item = &CauseLine> {
-    chain.causes.iter().filter(|line| line.share >= NAMED_SHARE)
+pub(crate) fn named(finding: &Finding) -> impl Iterator<Item = &CauseLine> {
+    finding.lost.causes.iter().filter(|line| line.share >= NAMED_SHARE)
 }
 
-fn summary(chain: &Chain) -> String {
-    if chain.op == Kind::Oom {
-        let what = match chain.role {
+fn summary(finding: &Finding) -> String {
+    if finding.op == Kind::Oom {
+        let what = match finding.extra.role {
             Some("cuda") => ", which makes CUDA calls,",
             Some("worker") => ", a worker of a process that makes CUDA calls,",
             _ => "",
         };
-        let resident = chain.resident_bytes.map(|b| format!(" with {} resident", Bytes(b))).unwrap_or_default();
-        return format!("the kernel killed {}{what} for memory{resident}", name(chain));
+        let resident = finding.extra.resident_bytes.map(|b| format!(" with {} resident", Bytes(b))).unwrap_or_default();
+        return format!("the kernel killed {}{what} for memory{resident}", name(finding));
     }
-    let lost = Nanos(chain.lost_ns);
-    let percent = pct(chain.lost_share);
-    let call = call(chain);
-    let head = match chain.op {
+    let lost = Nanos(finding.lost.lost_ns);
+    let percent = pct(finding.lost.lost_share);
+    let call = call(finding);
+    let head = match finding.op {
         Kind::Gap => {
-            let bound = if chain.proven == Some(true) { "the GPU waited" } else { "the GPU waited at most" };
-            let times = if chain.n == 1 { "once".to_owned() } else { format!("{} times", chain.n) };
-            format!("{bound} {lost} ({percent} of the time), {times}, for {} to make the next {call}", name(chain))
+            let bound = if finding.extra.proven == Some(true) { "the GPU waited" } else { "the GPU waited at most" };
+            let times = if finding.lost.n == 1 { "once".to_owned() } else { format!("{} times", finding.lost.n) };
+            format!("{bound} {lost} ({percent} of the time), {times}, for {} to make the next {call}", name(finding))
         }
         Kind::SlowCall => {
-            let class = Class::of(&chain.call_src, &chain.call);
-            let waits = match gpu_at_work(chain) {
+            let class = Class::of(&finding.call.call_src, &finding.call.call);
+            let waits = match gpu_at_work(finding) {
                 true if matches!(class, Class::Launch | Class::Set | Class::Collective) => {
                     ", mostly waiting for room in the queue of the GPU, which was at work"
                 }
                 true => ", mostly waiting for the GPU, which was at work",
                 false => "",
             };
-            format!("{call} took {lost} more than usual in {} ({percent} of the time){waits}", count(chain.n, "call"))
+            format!("{call} took {lost} more than usual in {} ({percent} of the time){waits}", count(finding.lost.n, "call"))
         }
-        Kind::Stall if chain.proven.is_none() => format!("{call} of {} has not returned for {lost}", name(chain)),
-        Kind::Stall => format!("{} has made no call for the last {lost}; the last one was {call}", name(chain)),
+        Kind::Stall if finding.extra.proven.is_none() => format!("{call} of {} has not returned for {lost}", name(finding)),
+        Kind::Stall => format!("{} has made no call for the last {lost}; the last one was {call}", name(finding)),
         Kind::Drop => format!(
             "{} called {call} less often than usual for {}: {lost} ({percent} of the time) went into neither calls nor gaps",
-            name(chain),
-            Nanos(chain.dur_ns)
+            name(finding),
+            Nanos(finding.lost.dur_ns)
         ),
         Kind::Oom => String::new(),
     };
-    let causes: Vec<String> = named(chain).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
+    let causes: Vec<String> = named(finding).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
     let mut text = head;
     if causes.is_empty() {
-        text.push_str(match chain.evidence.watched_share {
+        text.push_str(match finding.evidence.watched_share {
             s if s < 0.5 => "; why is not known: the scheduler tracer did not watch",
             _ => "; the records do not say why",
         });
@@ -147,95 +146,31 @@ fn summary(chain: &Chain) -> String {
         text.push_str(": ");
         text.push_str(&causes.join(", "));
     }
-    let unexplained = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
+    let unexplained = finding.lost.unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64;
     if unexplained >= NAMED_SHARE && !causes.is_empty() {
         text.push_str(&format!("; {} unexplained", pct(unexplained)));
     }
     text
 }
 
-/// All gaps of a process in one sentence.
-pub fn total(total: &GapTotal) -> String {
-    let who = if total.comm.is_empty() { "process".to_owned() } else { total.comm.clone() };
-    let mut text = format!(
-        "all gaps of {who} ({}): {} before {} kinds of calls, {} = {} of the time",
-        total.pid,
-        total.n,
-        total.kinds,
-        Nanos(total.lost_ns),
-        pct(total.lost_share)
-    );
-    let large = total.causes.iter().filter(|line| line.share >= NAMED_SHARE);
-    let causes: Vec<String> = large.map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
-    if !causes.is_empty() {
-        text.push_str(": ");
-        text.push_str(&causes.join(", "));
-    }
-    let unexplained = total.unexplained_ns as f64 / total.lost_ns.max(1) as f64;
-    if unexplained >= NAMED_SHARE {
-        text.push_str(&format!("; {} unexplained", pct(unexplained)));
-    }
-    text
-}
-
-/// What no chain tells of.
-pub fn counted_nowhere(summary: &Summary) -> Vec<String> {
-    let mut lines = Vec::new();
-    if summary.start_up_ns > 0 {
-        let took = Nanos(summary.start_up_ns);
-        lines.push(format!(
-            "start-up: {took} between calls before the same was done over and over, and not again, counted nowhere"
-        ));
-    }
-    if summary.wind_down_ns > 0 {
-        let took = Nanos(summary.wind_down_ns);
-        lines.push(format!(
-            "wind-down: {took} from the last work to the last call or the end of the process, counted nowhere"
-        ));
-    }
-    if summary.entries > 0 {
-        let (calls, were) = (count(summary.entries, "call"), if summary.entries == 1 { "was" } else { "were" });
-        lines.push(format!(
-            "{calls} {were} traced by entry alone: nothing is said about the time in and between such calls"
-        ));
-    }
-    if summary.double > 0 {
-        let records = count(summary.double, "record");
-        lines.push(format!("traced twice: {records} of a second tracer of the same processes, counted nowhere"));
-    }
-    if summary.gpu_busy_ns > 0 {
-        let took = Nanos(summary.gpu_busy_ns);
-        lines.push(format!(
-            "GPU at work: {took} between calls of which the next one found it still busy, counted nowhere"
-        ));
-    }
-    if summary.cold.calls > 0 {
-        let (took, calls) = (Nanos(summary.cold.ns), count(summary.cold.calls, "call"));
-        let longest = summary.longest_cold.as_ref().filter(|_| summary.cold.calls > 1);
-        let longest = longest.map(|one| format!(", the longest {} ({})", Nanos(one.ns), one.call)).unwrap_or_default();
-        lines.push(format!("cold start: {took} in {calls}{longest}, counted nowhere"));
-    }
-    lines
-}
-
 /// What may be missing in the records; `None` where nothing is known to be.
 pub fn incomplete(summary: &Summary) -> Option<String> {
-    (summary.lost + summary.late + summary.bad_lines > 0).then(|| {
+    (summary.stream.lost + summary.stream.late + summary.stream.bad_lines > 0).then(|| {
         format!(
             "{} lost, {} late, {}; {} not judged",
-            count(summary.lost, "record"),
-            summary.late,
-            count(summary.bad_lines, "bad line"),
+            count(summary.stream.lost, "record"),
+            summary.stream.late,
+            count(summary.stream.bad_lines, "bad line"),
             Nanos(summary.not_judged_ns)
         )
     })
 }
 
 /// Whether the time in slow calls is mainly the GPU's: asleep or spinning, they wait for it.
-pub(crate) fn gpu_at_work(chain: &Chain) -> bool {
+pub(crate) fn gpu_at_work(finding: &Finding) -> bool {
     let seen =
-        [Cause::Blocked, Cause::DriverCpu].iter().any(|&cause| chain.causes.iter().any(|line| line.cause == cause));
-    seen && chain.gpu_wait_ns.is_some_and(|ns| ns > chain.lost_ns / 2)
+        [Cause::Blocked, Cause::DriverCpu].iter().any(|&cause| finding.lost.causes.iter().any(|line| line.cause == cause));
+    seen && finding.extra.gpu_wait_ns.is_some_and(|ns| ns > finding.lost.lost_ns / 2)
 }
 
 /// A cause as part of a sentence.
@@ -299,18 +234,18 @@ pub(crate) fn in_thread(line: &CauseLine) -> String {
     }
 }
 
-pub(crate) fn name(chain: &Chain) -> String {
-    if chain.comm.is_empty() { format!("process {}", chain.pid) } else { format!("{} ({})", chain.comm, chain.pid) }
+pub(crate) fn name(finding: &Finding) -> String {
+    if finding.comm.is_empty() { format!("process {}", finding.pid) } else { format!("{} ({})", finding.comm, finding.pid) }
 }
 
-/// The call of a chain with what tells it from its like.
-pub fn call(chain: &Chain) -> String {
-    let mut text = chain.call.clone();
-    if let Some(dir) = &chain.dir {
+/// The call of a finding with what tells it from its like.
+pub fn call(finding: &Finding) -> String {
+    let mut text = finding.call.call.clone();
+    if let Some(dir) = &finding.call.dir {
         text.push(' ');
         text.push_str(dir);
     }
-    if let Some(bytes) = chain.bytes {
+    if let Some(bytes) = finding.call.bytes {
         text.push_str(&format!(" of {}", size(bytes)));
     }
     text
@@ -334,7 +269,7 @@ fn requests(who: &WhoNs, io: &Block) -> String {
     format!("block devices, {} ({}) all in all: {}, {mean} each, up to {max}", who.comm, who.pid, parts.join(", "))
 }
 
-fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
+fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
     let mut lines = Vec::new();
     if !machine.killed.is_empty() {
         let text = format!("out of memory: the kernel killed {}", machine.killed.join("; "));
@@ -351,7 +286,7 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
         if let Some(pct) = machine.gpu_pct {
             text.push_str(&format!(", GPU {pct:.0} % in use as its driver counts"));
         }
-        if let (Kind::Oom, Some(bytes)) = (chain.op, machine.mem_avail_bytes) {
+        if let (Kind::Oom, Some(bytes)) = (finding.op, machine.mem_avail_bytes) {
             text.push_str(&format!(", {} of memory to be had", Bytes(bytes)));
         }
         if machine.swap_grew_bytes > 0 {
@@ -368,25 +303,25 @@ fn timeline(chain: &Chain, machine: &Machine) -> Vec<TimelineLine> {
     for (who, io) in &machine.io {
         lines.push(TimelineLine { layer: "SYSTEM", text: requests(who, io) });
     }
-    let mut host: Vec<String> = named(chain).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
-    if chain.unexplained_ns > 0 && chain.unexplained_ns as f64 >= chain.lost_ns as f64 * NAMED_SHARE {
-        host.push(format!("{} unexplained", Nanos(chain.unexplained_ns)));
+    let mut host: Vec<String> = named(finding).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
+    if finding.lost.unexplained_ns > 0 && finding.lost.unexplained_ns as f64 >= finding.lost.lost_ns as f64 * NAMED_SHARE {
+        host.push(format!("{} unexplained", Nanos(finding.lost.unexplained_ns)));
     }
     if !host.is_empty() {
         lines.push(TimelineLine { layer: "HOST", text: host.join("; ") });
     }
-    let (p50, max) = (Nanos(chain.p50_ns), Nanos(chain.max_ns));
-    let text = match chain.op {
+    let (p50, max) = (Nanos(finding.p50_ns), Nanos(finding.max_ns));
+    let text = match finding.op {
         Kind::Oom => return lines,
         Kind::Gap => {
-            format!("{} before {}, the longest {max}; usually {p50} between calls", count(chain.n, "gap"), call(chain))
+            format!("{} before {}, the longest {max}; usually {p50} between calls", count(finding.lost.n, "gap"), call(finding))
         }
         Kind::SlowCall => {
-            let calls = count(chain.n, "call");
-            format!("{}: {calls} of up to {max}, usually {p50} (time of the call on the host)", call(chain))
+            let calls = count(finding.lost.n, "call");
+            format!("{}: {calls} of up to {max}, usually {p50} (time of the call on the host)", call(finding))
         }
-        Kind::Stall => format!("{}: nothing returned for {}; usually {p50}", call(chain), Nanos(chain.lost_ns)),
-        Kind::Drop => format!("{}: one in {max} for {}, usually one in {p50}", call(chain), Nanos(chain.dur_ns)),
+        Kind::Stall => format!("{}: nothing returned for {}; usually {p50}", call(finding), Nanos(finding.lost.lost_ns)),
+        Kind::Drop => format!("{}: one in {max} for {}, usually one in {p50}", call(finding), Nanos(finding.lost.dur_ns)),
     };
     lines.push(TimelineLine { layer: "CUDA", text });
     lines

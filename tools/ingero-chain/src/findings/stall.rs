@@ -20,57 +20,91 @@
 
 use ingero_common::host::{Losses, Until};
 
-use crate::calls::GroupKey;
-use crate::cause::{Bill, Cause};
-use crate::path::{self, Sources};
-use crate::process::{CudaProcess, OpenCall, watched_ns};
+use crate::blame::breakdown::{Breakdown, Cause};
+use crate::blame::path::{self, Sources, watched_ns};
+use crate::blame::share;
+use crate::findings::severity::Certainty;
+use crate::findings::{About, Finder};
+use crate::process::{CudaProcess, OpenCall};
+use crate::report::model::{Evidence, Extra, Finding, Kind, Times};
+use crate::stats::calls::GroupKey;
 
 /// A stall lasts at least so long…
-pub const STALL_NS: u64 = 2_000_000_000;
+pub(crate) const STALL_NS: u64 = 2_000_000_000;
 /// A call that hangs is worth a remark from here on.
-pub const SHORT_NS: u64 = 100_000_000;
+pub(crate) const SHORT_NS: u64 = 100_000_000;
 /// A tracer that stops tells of the calls that are still open, then takes its probes away and ends: 80 to 400 ms later,
 /// measured, and more where there are many.
 const STOPPING_NS: u64 = 2_000_000_000;
 /// …and so many times the longest stretch between calls, or the longest call of its kind, before.
-pub const STALL_FACTOR: u64 = 3;
+pub(crate) const STALL_FACTOR: u64 = 3;
 
 /// The last stretch of a process, in which nothing returned.
 #[derive(Debug)]
-pub struct Stall {
+pub(crate) struct Stall {
     /// End of the last call that returned, or start of the one that hangs.
-    pub start_ns: u64,
+    pub(crate) start_ns: u64,
     /// From there to the end of the stream.
-    pub lost_ns: u64,
+    pub(crate) lost_ns: u64,
     /// The call that hangs, else the one that was made last.
-    pub call: GroupKey,
+    pub(crate) call: GroupKey,
     /// Whether it hangs in a call.
-    pub in_call: bool,
+    pub(crate) in_call: bool,
     /// Worth a remark and no more: only a thread hangs while the process gets on with something, or the process had not
     /// come to do anything again and again, so that its silence is nothing unusual.
-    pub remark: bool,
-    /// What is usual: the median duration of that call, or time between calls.
-    pub usual_ns: u64,
+    pub(crate) remark: bool,
+    /// What is usual: the median duration of that call.
+    pub(crate) usual_ns: u64,
     /// The GPU was drained when it began.
-    pub proven: bool,
+    pub(crate) proven: bool,
     /// Lost records that may have lain in it.
-    pub lost: u64,
+    pub(crate) lost: u64,
     /// How much of it was watched.
-    pub watched_ns: u64,
+    pub(crate) watched_ns: u64,
     /// Its causes.
-    pub bill: Bill,
+    pub(crate) breakdown: Breakdown,
+}
+
+pub(crate) struct Stalls;
+
+impl Finder for Stalls {
+    fn checked(&self) -> String {
+        format!(
+            "stall: no call, or one that has not returned, for the last {} s or more and {STALL_FACTOR}x the longest wait before, while the process lives; a call open for {} ms or more is worth a remark",
+            STALL_NS / 1_000_000_000,
+            SHORT_NS / 1_000_000
+        )
+    }
+
+    fn find(&self, about: &About<'_>) -> Vec<Finding> {
+        let Some(stall) = about.stall else { return Vec::new() };
+        let doubtful = stall.lost_ns < STALL_NS || stall.remark;
+        let certainty = if doubtful { Certainty::Doubtful } else { Certainty::Likely };
+        let Some(severity) = about.severity(stall.lost_ns, certainty) else { return Vec::new() };
+        let mut finding = about.about_call(Kind::Stall, stall.call, severity, &stall.breakdown);
+        (finding.lost.mono_ns, finding.lost.dur_ns, finding.lost.n) = (stall.start_ns, stall.lost_ns, 1);
+        finding.times = Some(Times { p50_ns: stall.usual_ns, max_ns: stall.lost_ns, ..Times::default() });
+        finding.extra =
+            Extra { proven: if stall.in_call { None } else { Some(stall.proven) }, ..Extra::default() };
+        finding.evidence = Evidence {
+            lost: stall.lost,
+            watched_share: share(stall.watched_ns, stall.lost_ns),
+            samples: about.process.calls,
+        };
+        vec![finding]
+    }
 }
 
 /// The stall at the end of `process`'s stream, if there is one.
 ///
 /// `until`: when the evidence on it ends, and whether its tracer said so.
-pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, until: Until) -> Option<Stall> {
+pub(crate) fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, until: Until) -> Option<Stall> {
     let end_ns = until.ns;
     if process.over {
         return None;
     }
     // It has given its context or code back: it has nothing more to do.
-    if process.open.is_empty() && process.ending.from_ns(false).is_some() {
+    if process.open.is_empty() && process.phases.is_shutting_down() {
         return None;
     }
     // One that was told of as open before, but not when its tracer stopped, has ended with its process or its thread.
@@ -88,28 +122,28 @@ pub fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Losses, unt
     }
     let sched_lost = sources.losses.count(pid, start_ns, end_ns);
     let lost = cuda_lost + sched_lost;
-    let mut bill = stall.bill;
+    let mut breakdown = stall.breakdown;
     if sched_lost > 0 {
         // Of a call that hangs it was thought that its thread ran, as nothing else was on record.
-        bill.doubt(Cause::DriverCpu);
+        breakdown.doubt(Cause::DriverCpu);
     }
     let watched_ns = watched_ns(sources, pid, start_ns, end_ns);
-    Some(Stall { lost, watched_ns, proven: stall.proven && lost == 0 && watched_ns == stall.lost_ns, bill, ..stall })
+    Some(Stall { lost, watched_ns, proven: stall.proven && lost == 0 && watched_ns == stall.lost_ns, breakdown, ..stall })
 }
 
 fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall> {
     let durations = process.groups.get(open.call).map(|group| &group.durations);
     let longest_ns = durations.map_or(0, |d| d.max_ns());
     // Other threads may have gone on for a while: the process as a whole hangs since it last got on.
-    let start_ns = open.start_ns.max(process.progress_ns);
+    let start_ns = open.start_ns.max(process.last.progress_ns);
     let lost_ns = end_ns.saturating_sub(start_ns);
     // What it went through is known as far as it was told of.
     let thread_only = lost_ns < SHORT_NS;
     let start_ns = if thread_only { open.start_ns } else { start_ns };
     let lost_ns = end_ns.saturating_sub(start_ns);
     let known_ns = open.end_ns.clamp(start_ns, end_ns.max(start_ns)) - start_ns;
-    let mut bill = open.bill.scaled_to(known_ns);
-    bill.add_unexplained(lost_ns - known_ns);
+    let mut breakdown = open.breakdown.scaled_to(known_ns);
+    breakdown.add_unexplained(lost_ns - known_ns);
     let least_ns = if thread_only { STALL_NS } else { SHORT_NS };
     if lost_ns < least_ns || open.end_ns - open.start_ns < longest_ns.saturating_mul(STALL_FACTOR) {
         return None;
@@ -124,7 +158,7 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
         proven: false,
         lost: 0,
         watched_ns: 0,
-        bill,
+        breakdown,
     })
 }
 
@@ -136,20 +170,20 @@ fn is_alive(sources: Sources<'_>, pid: u32, since_ns: u64, end_ns: u64) -> bool 
 }
 
 fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Option<Stall> {
-    process.startup.gaps_from_ns(true)?;
+    process.phases.at_work_ns(true)?;
     // One that never gave the GPU anything to do keeps it waiting for nothing.
-    if !process.ending.has_worked() {
+    if !process.phases.has_worked() {
         return None;
     }
-    let start_ns = process.returned_ns;
+    let start_ns = process.last.returned_ns;
     if !is_alive(sources, process.pid, start_ns, end_ns) {
         return None;
     }
     let lost_ns = end_ns.saturating_sub(start_ns);
-    if process.by_entries || lost_ns < STALL_NS {
+    if process.last.by_entries || lost_ns < STALL_NS {
         return None;
     }
-    if lost_ns < process.union.usual.max_ns().saturating_mul(STALL_FACTOR) {
+    if lost_ns < process.longest_lost_ns().saturating_mul(STALL_FACTOR) {
         return None;
     }
     // While a tracer runs, what a thread does now is in no record yet: its silence is none to go by.
@@ -160,14 +194,14 @@ fn between_calls(process: &CudaProcess, sources: Sources<'_>, end_ns: u64) -> Op
     Some(Stall {
         start_ns,
         lost_ns,
-        call: process.last_call?,
+        call: process.last.call?,
         in_call: false,
-        remark: !process.startup.has_repeated(),
-        usual_ns: process.union.usual.median_ns(),
-        proven: process.drain.is_drained(),
+        remark: !process.phases.has_repeated(),
+        usual_ns: 0,
+        proven: process.outstanding.is_drained(),
         lost: 0,
         watched_ns: 0,
         // The thread that made the last call is the one that should make the next.
-        bill: path::bill(sources, process.last_thread, start_ns, end_ns),
+        breakdown: path::breakdown(sources, process.last.thread, start_ns, end_ns, &[]),
     })
 }

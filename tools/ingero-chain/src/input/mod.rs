@@ -1,0 +1,5 @@
+//! What did the stream say?
+
+pub(crate) mod ingest;
+pub(crate) mod kills;
+pub(crate) mod samples;

@@ -1,0 +1,314 @@
+//! How is it said? From what the engine knows to findings, accounts, process records and the summary, and from these to
+//! text.
+
+mod advice;
+pub mod csv;
+pub mod html;
+pub mod model;
+pub mod sentences;
+pub mod text;
+
+use ingero_common::clock::Ts;
+use ingero_common::host::{InstanceId, ProcessInstance, Program};
+use ingero_common::record::src;
+
+use crate::blame::cpus::CpuSet;
+use crate::blame::process_tree::ProcessTree;
+use crate::blame::{Cause, WhoNs, share};
+use crate::findings::stall::{self, Stall};
+use crate::findings::{self};
+use crate::gpu::counter;
+use crate::input::ingest::Engine;
+use crate::process::class::Class;
+use crate::process::{Account, CudaProcess, Tail};
+use crate::report::model::{
+    AccountLine, CallLine, Cold, Counts, Finding, GpuLine, ProcessReport, Report, Steps, Stream, Summary,
+};
+use crate::stats::calls::{Group, GroupKey, MIN_CALLS_P99};
+use crate::stats::totals::Block;
+use ingero_common::host::Until;
+
+/// Workers of one finding whose requests to block devices are told of.
+const MAX_REQUESTERS: usize = 2;
+
+/// How a report is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// Each finding's occurrences, too.
+    pub details: bool,
+    /// The stream goes on.
+    pub so_far: bool,
+}
+
+impl Engine {
+    /// What has been found so far.
+    pub fn report(&mut self, wanted: Wanted) -> Report {
+        let end_ns = self.end_ns();
+        let judged: Vec<(&CudaProcess, Account, Option<Stall>)> =
+            self.cuda.values().map(|process| self.judge(process, wanted)).collect();
+        let mut findings = findings::all(self, &judged, wanted.details);
+        let mut accounts: Vec<AccountLine> = judged.iter().map(|(process, account, _)| self.account(process, account)).collect();
+        let busy_ns = judged.iter().map(|(_, account, _)| account.busy_ns).sum();
+        for finding in &mut findings {
+            let mut machine = sentences::Machine::over(&self.samples, &self.kills, &self.names, finding);
+            machine.io = self.requests(finding);
+            (machine.own_cpus, machine.worker_cpus) = self.cpus_had(finding, machine.cpus);
+            let (from_ns, to_ns) = (finding.lost.mono_ns, finding.lost.mono_ns + finding.lost.dur_ns);
+            let tree = ProcessTree::of(&self.tasks, finding.pid, from_ns, to_ns);
+            sentences::tell(finding, &tree, machine);
+            finding.so_far = wanted.so_far;
+        }
+        let mut summary = self.summary(&findings, &accounts, end_ns);
+        (summary.gpu_busy_ns, summary.so_far) = (busy_ns, wanted.so_far);
+        let mut processes = self.process_reports(end_ns);
+        self.stamp(&mut findings, &mut accounts, &mut processes);
+        Report { findings, accounts, processes, summary }
+    }
+
+    /// The account of a process, and whether it got stuck.
+    fn judge<'a>(&self, process: &'a CudaProcess, wanted: Wanted) -> (&'a CudaProcess, Account, Option<Stall>) {
+        let end_ns = self.end_of_ns(process);
+        let until = Until { ns: end_ns, in_order: self.ends_in_order(process) };
+        let stall = stall::of(process, self.sources(), &self.cuda_losses, until);
+        let tail = match &stall {
+            Some(stall) if !stall.in_call && !stall.remark && !wanted.so_far => Tail::Stalled,
+            _ if wanted.so_far => Tail::Open,
+            _ => Tail::ShutDown,
+        };
+        (process, process.account(self.observed_from_ns(process), tail, (self.sources(), &self.cuda_losses)), stall)
+    }
+
+    /// From when on a process was observed: its watch, or its first call.
+    fn observed_from_ns(&self, process: &CudaProcess) -> u64 {
+        let Some(instance) = process.instance(&self.tasks) else { return process.first_call_ns };
+        let began_ns = instance.program_start_ns(process.program).unwrap_or(0);
+        let watch_ns = instance.cuda_watch.since_ns().unwrap_or(process.first_call_ns);
+        watch_ns.max(began_ns).min(process.first_call_ns)
+    }
+
+    fn account(&self, process: &CudaProcess, account: &Account) -> AccountLine {
+        let loop_ns = account.loop_len_ns();
+        let lost_ns = account.classes.lost_ns();
+        let counted = (loop_ns > 0).then(|| counter::of(&self.samples, account)).flatten();
+        let per_s = account.drains as f64 * 1e9 / loop_ns.max(1) as f64;
+        AccountLine {
+            src: src::CHAIN,
+            op: "account",
+            mono_ns: account.observed_ns.0,
+            ts: None,
+            pid: process.pid,
+            comm: self.names.text(process.name).to_owned(),
+            observed_ns: account.observed_ns.1 - account.observed_ns.0,
+            loop_mono_ns: account.loop_ns.0,
+            loop_ns,
+            lost_ns,
+            lost_share: share(lost_ns, loop_ns),
+            classes: account.classes,
+            gpu: GpuLine {
+                gpu_busy_pct: counted.map(|counted| (counted.busy_pct * 10.0).round() / 10.0),
+                launch_bound_ns: counted.map(|counted| counted.launch_bound_ns),
+                launch_bound_err_ns: counted.map(|counted| counted.err_ns),
+            },
+            steps: (account.drains > 0)
+                .then(|| Steps { n: account.drains, per_s: (per_s * 10.0).round() / 10.0 }),
+        }
+    }
+
+    /// Wall clock times, where the stream says what they were.
+    fn stamp(&mut self, findings: &mut [Finding], accounts: &mut [AccountLine], processes: &mut [ProcessReport]) {
+        let Some(wall) = &mut self.wall else { return };
+        for finding in findings {
+            finding.lost.ts = Some(wall.ts(finding.lost.mono_ns));
+            for one in &mut finding.occurrences {
+                one.ts = Some(wall.ts(one.mono_ns));
+            }
+        }
+        accounts.iter_mut().for_each(|account| account.ts = Some(wall.ts(account.mono_ns)));
+        processes.iter_mut().for_each(|process| process.ts = Some(wall.ts(process.mono_ns)));
+    }
+
+    /// What those asked of block devices who kept a chain's process waiting for one.
+    fn requests(&self, finding: &Finding) -> Vec<(WhoNs, Block)> {
+        let at_ns = finding.lost.mono_ns + finding.lost.dur_ns;
+        let lines = finding.lost.causes.iter().filter(|line| line.share >= sentences::NAMED_SHARE);
+        let own = |ns| WhoNs { pid: finding.pid, comm: finding.comm.clone(), ns };
+        let who = lines.flat_map(|line| match line.cause {
+            Cause::IoWait => vec![own(line.ns)],
+            Cause::WorkerIo => line.who.iter().take(MAX_REQUESTERS).cloned().collect(),
+            _ => Vec::new(),
+        });
+        let io_of = |pid| {
+            let life = self.tasks.find_process(pid, at_ns)?;
+            self.stats.get(&life.id).map(|stats| stats.block).filter(|io| io.reads + io.writes > 0)
+        };
+        who.filter_map(|who| io_of(who.pid).map(|io| (who, io))).collect()
+    }
+
+    /// The CPUs that a finding's process had, and those that its descendants had, where they waited for one or computed all the
+    /// time and are known to have had fewer than the machine's `cpus`.
+    fn cpus_had(&self, finding: &Finding, cpus: Option<u32>) -> (Option<CpuSet>, Option<CpuSet>) {
+        let at_ns = finding.lost.mono_ns + finding.lost.dur_ns;
+        let named = |causes: &[Cause]| {
+            finding.lost.causes.iter().any(|line| line.share >= sentences::NAMED_SHARE && causes.contains(&line.cause))
+        };
+        let few = |set: CpuSet| Some(set).filter(|set| cpus.is_some_and(|cpus| set.is_all_they_have(cpus)));
+        let cpus_of = |life: InstanceId| self.stats.get(&life).map(|stats| stats.cpus.clone()).unwrap_or_default();
+        let head = self.tasks.find_process(finding.pid, at_ns).map(|life| life.id);
+        let own = || few(cpus_of(head?));
+        let workers = || {
+            let mut set = CpuSet::default();
+            for life in self.tasks.processes() {
+                if self.tasks.ancestors(life).any(|ancestor| Some(ancestor.id) == head) {
+                    set.add_all(&cpus_of(life.id));
+                }
+            }
+            few(set)
+        };
+        (
+            named(&[Cause::CpuWait]).then(own).flatten(),
+            named(&[Cause::WorkerCpu, Cause::WorkerCpuWait]).then(workers).flatten(),
+        )
+    }
+
+    /// Records that either tracer lost and that may concern a process in [`from_ns`, `to_ns`].
+    pub(crate) fn lost_between(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
+        self.cuda_losses.count(pid, from_ns, to_ns).saturating_add(self.sched_losses.count(pid, from_ns, to_ns))
+    }
+
+    fn process_reports(&mut self, end_ns: u64) -> Vec<ProcessReport> {
+        let mut reports = Vec::new();
+        for life in self.tasks.processes() {
+            // Of a process that became another program, the last one gives the name.
+            let programs = || self.cuda.range(Program::all_of(life.id)).map(|(_, process)| process);
+            let cuda = programs().next_back();
+            let stats = self.stats.get(&life.id);
+            let watches_ns = [life.sched_watch.since_ns(), life.cuda_watch.since_ns()];
+            if cuda.is_none() && stats.is_none() && watches_ns.iter().all(Option::is_none) {
+                continue;
+            }
+            let first_call_ns = programs().map(|program| program.first_call_ns).min();
+            let from_ns = [first_call_ns, Some(life.seen_ns)];
+            let from_ns = watches_ns.into_iter().chain(from_ns).flatten().min().unwrap_or(life.seen_ns);
+            let dur_ns = life.died_ns.unwrap_or(end_ns).saturating_sub(from_ns);
+            reports.push(ProcessReport {
+                src: src::CHAIN,
+                op: "process",
+                mono_ns: from_ns,
+                ts: None,
+                dur_ns,
+                pid: life.pid,
+                comm: self.names.text(cuda.map_or(life.name, |c| c.name)).to_owned(),
+                role: self.role(life),
+                parent: life.birth.map(|birth| birth.parent.pid),
+                calls: programs().flat_map(|program| self.call_lines(program)).collect(),
+                cold: cuda.map(|_| Cold {
+                    calls: programs().map(|program| program.phases.cold.0).sum(),
+                    ns: programs().map(|program| program.phases.cold.1).sum(),
+                }),
+                switches: stats.map(|s| s.switches()).unwrap_or_default(),
+                pages: stats.map_or(0, |s| s.pages),
+                page_bytes: stats.map_or(0, |s| s.page_bytes),
+            });
+        }
+        reports.sort_by_key(|r| (std::cmp::Reverse(r.calls.len()), r.mono_ns, r.pid));
+        reports
+    }
+
+    /// `cuda`, `worker` of one that is, or `other`.
+    pub(crate) fn role(&self, life: &ProcessInstance) -> &'static str {
+        let makes_calls = |life: InstanceId| self.cuda.range(Program::all_of(life)).next().is_some();
+        if makes_calls(life.id) {
+            return "cuda";
+        }
+        if life.is_child {
+            return "worker";
+        }
+        if self.tasks.ancestors(life).any(|ancestor| makes_calls(ancestor.id)) {
+            return "worker";
+        }
+        "other"
+    }
+
+    fn call_lines(&self, process: &CudaProcess) -> Vec<CallLine> {
+        let line = |(key, group): (GroupKey, &Group)| {
+            let n = group.durations.len();
+            CallLine {
+                src: self.names.text(key.source).to_owned(),
+                op: self.names.text(key.op).to_owned(),
+                dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(str::to_owned),
+                n,
+                avg_ns: Some((group.total_ns / u128::from(n.max(1))) as u64),
+                p50_ns: Some(group.durations.median_ns()),
+                p99_ns: p99_ns(group),
+                max_ns: Some(group.durations.max_ns()),
+                bytes: group.bytes,
+                size_bytes: key.bytes().map(|(from, to)| [from, to]),
+            }
+        };
+        let entry = |(&key, &n): (&GroupKey, &u64)| CallLine {
+            src: self.names.text(key.source).to_owned(),
+            op: self.names.text(key.op).to_owned(),
+            dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(str::to_owned),
+            n,
+            avg_ns: None,
+            p50_ns: None,
+            p99_ns: None,
+            max_ns: None,
+            bytes: 0,
+            size_bytes: None,
+        };
+        let mut entries: Vec<CallLine> = process.entries.iter().map(entry).collect();
+        entries.sort_by(|a, b| (&a.src, &a.op, &a.dir).cmp(&(&b.src, &b.op, &b.dir)));
+        let groups = process.groups.sorted(&self.names).into_iter().filter(|(_, g)| !g.durations.is_empty());
+        groups.map(line).chain(entries).collect()
+    }
+
+    /// The last line.
+    fn summary(&mut self, findings: &[Finding], accounts: &[AccountLine], end_ns: u64) -> Summary {
+        let start_ns = self.start_ns.or(self.first_task_ns).unwrap_or(end_ns);
+        let end_ns = end_ns.max(self.now_ns);
+        let mut cold = Cold::default();
+        for process in self.cuda.values() {
+            cold.calls += process.phases.cold.0;
+            cold.ns += process.phases.cold.1;
+        }
+        let in_class = |class| accounts.iter().map(|account| account.classes.get(class)).sum();
+        let calls: u64 = self.cuda.values().map(|p| p.calls).sum();
+        Summary {
+            src: src::CHAIN,
+            op: "summary",
+            mono_ns: start_ns,
+            ts: self.ts(start_ns),
+            dur_ns: end_ns.saturating_sub(start_ns),
+            hosts: self.hosts.clone(),
+            stream: Stream {
+                records: self.records,
+                calls,
+                processes: self.cuda.len() as u64,
+                bad_lines: self.bad_lines,
+                lost: self.lost,
+                late: self.late,
+                double: self.double,
+                entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
+                forgotten_processes: self.forgotten,
+                nothing_seen: (calls == 0).then(|| self.nothing_seen()),
+            },
+            not_judged_ns: in_class(Class::NotJudged),
+            start_up_ns: in_class(Class::StartUp),
+            wind_down_ns: in_class(Class::WindDown),
+            gpu_busy_ns: 0,
+            cold,
+            chains: Counts::of(findings),
+            checked: findings::checked(),
+            so_far: false,
+        }
+    }
+
+    fn ts(&mut self, mono_ns: u64) -> Option<Ts> {
+        self.wall.as_mut().map(|wall| wall.ts(mono_ns))
+    }
+}
+
+fn p99_ns(group: &Group) -> Option<u64> {
+    (group.durations.len() >= MIN_CALLS_P99).then(|| group.durations.quantile_ns(0.99))
+}
