@@ -102,6 +102,18 @@ fn the_form_with_async_differs_in_nothing_but_waiting() {
 }
 
 #[test]
+fn launches_markers_and_collectives_return_before_they_are_done() {
+    for name in
+        ["cudaLaunchKernel", "cudaGraphLaunch", "cudaEventRecord", "cudaStreamWaitEvent", "ncclAllReduce", "ncclSend"]
+    {
+        assert!(get(name).is_async() && !get(name).waits(), "{name}");
+    }
+    for name in ["cudaMemcpy", "cudaMalloc", "cudaFree", "cudaStreamSynchronize", "cuModuleLoad", "cudaStreamDestroy"] {
+        assert!(!get(name).is_async(), "{name}");
+    }
+}
+
+#[test]
 fn runtime_and_driver_agree_where_the_name_is_the_same() {
     let mut pairs = 0;
     for runtime in functions().filter(|function| function.layer == LibraryKind::Cudart) {
@@ -376,6 +388,11 @@ fn memory_code_start_and_end_are_told_apart() {
         ),
         (Unload, &["cuDevicePrimaryCtxReset", "cudaDeviceReset", "ncclCommDestroy", "ncclCommAbort"]),
         (Destroy, &["cudaStreamDestroy", "cuEventDestroy", "cudaGraphDestroy", "cuGraphExecDestroy"]),
+        (Init, &["cudaGreenCtxCreate", "ncclGetUniqueId"]),
+        (Unload, &["cudaThreadExit", "cuCtxDetach", "ncclCommRevoke"]),
+        (Destroy, &["cudaDestroyTextureObject", "ncclRedOpDestroy"]),
+        (StreamWait, &["cudaExecutionCtxWaitEvent", "cuCtxWaitEvent"]),
+        (Other, &["cudaDeviceEnablePeerAccess", "cuCtxEnablePeerAccess"]),
         (StreamWait, &["cudaStreamWaitEvent", "cuStreamWaitValue64", "cudaWaitExternalSemaphoresAsync"]),
         (Record, &["cudaEventRecord", "cuEventRecordWithFlags", "cuStreamWriteValue32"]),
         (Capture, &["cudaStreamBeginCapture", "cuStreamEndCapture"]),
