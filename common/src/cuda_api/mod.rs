@@ -21,10 +21,11 @@
 //! (no "Async")    pinned h2d             when the copy is done
 //!                 d2h                    when the copy is done
 //!                 d2d, p2p               at once
-//!                 h2h                    when the copy is done; it says nothing about the GPU
+//!                 h2h                    when the copy is done; the GPU has no part in it
 //! …Async          pinned h2d, d2h; d2d   at once
 //!                 pageable h2d, d2h      at once or later: "might be synchronous"
-//! cudaMemset      with Async or not      at once (except into pinned memory without Async)
+//!                 h2h                    when the copy is done
+//! cudaMemset…     with "Async" or not    at once (without it, into pinned memory: when that is done)
 //! ```
 //!
 //! Whether memory is pageable is in no record, so of the blocking copies only those to the host prove something.
@@ -33,6 +34,8 @@ mod cuda;
 mod cudart;
 mod nccl;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -202,7 +205,8 @@ impl Function {
         }
     }
 
-    /// Whether a call looks at something and changes nothing. Looking up an attribute of a kernel may load the kernel.
+    /// Whether a call looks at something and changes nothing that others see: `cudaGetLastError` resets the thread's error,
+    /// and looking up an attribute of a kernel may load the kernel.
     #[must_use]
     pub fn only_asks(&self) -> bool {
         matches!(self.class, Class::Query | Class::Get)

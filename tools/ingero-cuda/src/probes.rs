@@ -9,17 +9,18 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use ingero_common::cuda_api::Function;
 use ingero_common::discover::{FileId, Library, LibraryKind, inspect_file, is_gone};
 use ingero_ebpf::attach::{Attachment, Ends, Mode, Point};
 use ingero_ebpf::cuda::{Input, MAX_SYMBOLS, Output, SymbolSpec, Tracer};
 
-use crate::symbols::{self, Decoder, Op, Selection, Spec};
+use crate::symbols::{self, Decoder, Selection, Spec};
 
 /// What the events of one symbol are written as.
 #[derive(Debug)]
 pub struct SymbolInfo {
-    /// The function of the table.
-    pub op: &'static Op,
+    /// The function.
+    pub function: &'static Function,
     /// The exported name where it differs.
     pub sym: Option<Box<str>>,
     /// Reads the arguments.
@@ -117,7 +118,7 @@ impl Probes {
         self.kinds.extend(libraries.iter().map(|library| library.kind));
         for point in points.iter().filter(|point| point.essential || !only_essential) {
             if let Some(info) = self.symbols.get(point.symbol as usize) {
-                self.attached.insert(info.sym.as_deref().unwrap_or(info.op.name).to_owned());
+                self.attached.insert(info.sym.as_deref().unwrap_or(info.function.name).to_owned());
             }
         }
         Ok(attachment)
@@ -144,8 +145,8 @@ impl Probes {
                     tracer
                         .describe(index, kernel_spec(symbol.decoder.spec()))
                         .map_err(|e| format!("cannot describe {}: {e}", key.1))?;
-                    let sym = (key.1 != symbol.op.name).then(|| key.1.as_str().into());
-                    self.symbols.push(SymbolInfo { op: symbol.op, sym, decoder: symbol.decoder });
+                    let sym = (key.1 != symbol.function.name).then(|| key.1.as_str().into());
+                    self.symbols.push(SymbolInfo { function: symbol.function, sym, decoder: symbol.decoder });
                     self.indices.insert(key, index);
                     index
                 }
@@ -170,10 +171,10 @@ impl Probes {
         let present: BTreeSet<&str> = self
             .symbols
             .iter()
-            .filter(|info| self.attached.contains(info.sym.as_deref().unwrap_or(info.op.name)))
-            .map(|info| info.op.name)
+            .filter(|info| self.attached.contains(info.sym.as_deref().unwrap_or(info.function.name)))
+            .map(|info| info.function.name)
             .collect();
-        let wanted = self.kinds.iter().flat_map(|kind| symbols::ops(*kind)).map(|op| op.name);
+        let wanted = self.kinds.iter().flat_map(|kind| symbols::functions(*kind)).map(|function| function.name);
         wanted.filter(|name| !present.contains(name)).collect()
     }
 
@@ -266,15 +267,15 @@ mod tests {
         use ingero_common::discover::insn::Arch;
         use ingero_ebpf::cuda::record::{MAX_IN_WORDS, MAX_WORDS};
         for kind in LibraryKind::ALL {
-            for op in symbols::ops(kind) {
+            for function in symbols::functions(kind) {
                 for arch in [Arch::X86_64, Arch::Aarch64] {
-                    let spec = symbols::lookup(kind, op.name, arch).unwrap().1.spec();
-                    assert!(usize::from(spec.words) <= MAX_WORDS, "{}", op.name);
-                    assert!(usize::from(spec.in_words) <= MAX_IN_WORDS, "{}", op.name);
-                    assert!(matches!(spec.out_bytes, 0 | 4 | 8), "{}", op.name);
+                    let spec = symbols::lookup(kind, function.name, arch).unwrap().1.spec();
+                    assert!(usize::from(spec.words) <= MAX_WORDS, "{}", function.name);
+                    assert!(usize::from(spec.in_words) <= MAX_IN_WORDS, "{}", function.name);
+                    assert!(matches!(spec.out_bytes, 0 | 4 | 8), "{}", function.name);
                     // A pointer that is followed has to be among the words that are kept.
-                    assert!(spec.in_words == 0 || spec.in_word < spec.words, "{}", op.name);
-                    assert!(spec.out_bytes == 0 || spec.out_word < spec.words, "{}", op.name);
+                    assert!(spec.in_words == 0 || spec.in_word < spec.words, "{}", function.name);
+                    assert!(spec.out_bytes == 0 || spec.out_word < spec.words, "{}", function.name);
                 }
             }
         }

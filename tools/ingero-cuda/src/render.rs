@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use ingero_common::cuda_api::Dir;
 use ingero_common::record::write::{Call, Hex, Text};
 use ingero_common::stream::Stream;
 use ingero_ebpf::cuda::record::{self, End, MAX_IN_WORDS, MAX_WORDS};
 
 use crate::probes::SymbolInfo;
-use crate::symbols::{Args, Dir};
+use crate::symbols::Args;
 
 /// Writes one call.
 ///
@@ -19,8 +20,8 @@ pub fn write_call<W: Write>(stream: &mut Stream<W>, call: &record::Call<'_>, inf
     let decoded = info.decoder.decode(&args);
     let ts = stream.ts(call.start_ns);
     stream.event(&Call {
-        src: info.op.layer.src(),
-        op: info.op.name,
+        src: info.function.layer.src(),
+        op: info.function.name,
         mono_ns: call.start_ns,
         ts,
         dur_ns: (call.end != End::Unknown).then(|| call.end_ns.saturating_sub(call.start_ns)),
@@ -68,8 +69,8 @@ mod tests {
         input: &[u64],
         change: impl FnOnce(&mut record::Call<'_>),
     ) -> serde_json::Value {
-        let (op, decoder) = lookup(kind, name, Arch::X86_64).unwrap();
-        let info = SymbolInfo { op, sym: (name != op.name).then(|| name.into()), decoder };
+        let (function, decoder) = lookup(kind, name, Arch::X86_64).unwrap();
+        let info = SymbolInfo { function, sym: (name != function.name).then(|| name.into()), decoder };
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         let (words, input) = (bytes(words), bytes(input));
         let mut call = record::Call::from_parts(0, b"pt_main_thread\0\0", &words, &input);

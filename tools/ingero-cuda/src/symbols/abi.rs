@@ -19,7 +19,7 @@
 
 use ingero_common::discover::insn::Arch;
 
-use super::op::Param;
+use super::signature::Param;
 
 /// Integer argument registers.
 pub(super) fn register_words(arch: Arch) -> u8 {

@@ -1,5 +1,7 @@
 //! A call's argument words as they arrive, and what they mean.
 
+use ingero_common::cuda_api::Dir;
+
 /// What was kept of one call.
 ///
 /// `words` holds the integer argument registers in the order of the calling convention (rdi, rsi, rdx, rcx, r8, r9;
@@ -16,55 +18,27 @@ pub struct Args<'a> {
     pub out: Option<u64>,
 }
 
-/// Direction of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Dir {
-    /// Host to device.
-    H2d,
-    /// Device to host.
-    D2h,
-    /// Device to device.
-    D2d,
-    /// Host to host.
-    H2h,
-    /// Between two devices.
-    P2p,
+/// The direction that a `cudaMemcpyKind` (`driver_types.h`) gives; `cudaMemcpyDefault` leaves it to the driver and gives
+/// `None`.
+pub(super) fn dir_of_kind(kind: u32) -> Option<Dir> {
+    match kind {
+        0 => Some(Dir::H2h),
+        1 => Some(Dir::H2d),
+        2 => Some(Dir::D2h),
+        3 => Some(Dir::D2d),
+        _ => None,
+    }
 }
 
-impl Dir {
-    /// Its value in a record.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::H2d => "h2d",
-            Self::D2h => "d2h",
-            Self::D2d => "d2d",
-            Self::H2h => "h2h",
-            Self::P2p => "p2p",
-        }
-    }
-
-    /// From a `cudaMemcpyKind` (`driver_types.h`); `cudaMemcpyDefault` leaves it to the driver and gives `None`.
-    pub(super) fn from_kind(kind: u32) -> Option<Self> {
-        match kind {
-            0 => Some(Self::H2h),
-            1 => Some(Self::H2d),
-            2 => Some(Self::D2h),
-            3 => Some(Self::D2d),
-            _ => None,
-        }
-    }
-
-    /// From two `CUmemorytype`s (`cuda.h`): 1 host, 2 device, 3 array, which lies on the device; 4 is unified memory,
-    /// whose side is not known.
-    pub(super) fn from_memory_types(source: u32, destination: u32) -> Option<Self> {
-        match (source, destination) {
-            (1, 1) => Some(Self::H2h),
-            (1, 2 | 3) => Some(Self::H2d),
-            (2 | 3, 1) => Some(Self::D2h),
-            (2 | 3, 2 | 3) => Some(Self::D2d),
-            _ => None,
-        }
+/// The direction between two `CUmemorytype`s (`cuda.h`): 1 host, 2 device, 3 array, which lies on the device; 4 is unified
+/// memory, whose side is not known.
+pub(super) fn dir_of_memory_types(source: u32, destination: u32) -> Option<Dir> {
+    match (source, destination) {
+        (1, 1) => Some(Dir::H2h),
+        (1, 2 | 3) => Some(Dir::H2d),
+        (2 | 3, 1) => Some(Dir::D2h),
+        (2 | 3, 2 | 3) => Some(Dir::D2d),
+        _ => None,
     }
 }
 

@@ -1,11 +1,12 @@
 //! From a symbol's signature to a decoder, made once for each attached symbol.
 
+use ingero_common::cuda_api::Dir;
 use ingero_common::discover::insn::Arch;
 
 use super::abi::{Place, places, register_words};
-use super::args::{Args, Decoded, Dir};
+use super::args::{Args, Decoded, dir_of_kind};
 use super::memory::{Memory, high, low};
-use super::op::{Op, Param};
+use super::signature::{Param, Signature};
 
 /// Argument words that are kept of a call at most: all registers and a few of the stack.
 pub const MAX_WORDS: u8 = 12;
@@ -106,12 +107,12 @@ impl Field {
 }
 
 impl Decoder {
-    /// A decoder for `op` in its version `version` (`""` or `"_v2"`…) on machine `arch`.
-    pub(super) fn new(op: &Op, version: &str, arch: Arch) -> Self {
+    /// A decoder for the function of `signature` in its version `version` (`""` or `"_v2"`…) on machine `arch`.
+    pub(super) fn new(signature: &Signature, version: &str, arch: Arch) -> Self {
         let mut fields = Vec::new();
         let mut memory = None;
         let mut spec = Spec::default();
-        for (param, place) in places(arch, op.params(version)) {
+        for (param, place) in places(arch, signature.params(version)) {
             let Place::Word(word) = place else { continue };
             match param {
                 Param::Out | Param::Out32 => {
@@ -133,7 +134,7 @@ impl Decoder {
         spec.words = spec.words.max(last).min(MAX_WORDS);
         spec.stack_words = spec.words.saturating_sub(register_words(arch));
         let has_size = fields.iter().any(|(field, _)| matches!(field, Field::Factor { .. }));
-        Self { fields: fields.into(), memory, dir: op.dir, has_size, spec }
+        Self { fields: fields.into(), memory, dir: signature.function.dir, has_size, spec }
     }
 
     /// What the kernel side has to keep.
@@ -158,7 +159,7 @@ impl Decoder {
                         .zip(bytes)
                         .and_then(|(factor, bytes)| bytes.checked_mul(factor)?.checked_mul(unit_bytes.into()));
                 }
-                Field::Kind => out.dir = word.and_then(|kind| Dir::from_kind(low(kind))),
+                Field::Kind => out.dir = word.and_then(|kind| dir_of_kind(low(kind))),
                 Field::Stream => out.stream = word,
                 Field::Func => out.func = word,
                 Field::Ptr => out.ptr = word,

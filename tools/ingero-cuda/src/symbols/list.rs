@@ -34,7 +34,7 @@ impl LibraryListing {
     pub fn new(library: Library, processes: Vec<(u32, Vec<u8>)>) -> Result<Self, ElfError> {
         let file = library.open()?;
         let selection = symbols_in(library.kind, &file)?;
-        let mut operations: Vec<&str> = selection.symbols.iter().map(|symbol| symbol.op.name).collect();
+        let mut operations: Vec<&str> = selection.symbols.iter().map(|symbol| symbol.function.name).collect();
         operations.sort_unstable();
         operations.dedup();
         let mut first_instructions = BTreeMap::new();
@@ -42,7 +42,7 @@ impl LibraryListing {
             *first_instructions.entry((symbol.first.class, symbol.first.landing_pad)).or_default() += 1;
         }
         Ok(Self {
-            missing: super::table::ops(library.kind).len() - operations.len(),
+            missing: super::table::functions(library.kind).count() - operations.len(),
             operations: operations.len(),
             library,
             processes,

@@ -2,7 +2,7 @@
 //!
 //! For each: which stretch is read at the entry (as words of 8 bytes), and what is in it. At most 16 words fit.
 
-use super::args::{Decoded, Dir};
+use super::args::{Decoded, dir_of_kind, dir_of_memory_types};
 
 /// A structure read at the entry of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +48,12 @@ impl Memory {
                 if source != 0 && destination != 0 {
                     out.bytes = product(&words[12..15]);
                 }
-                out.dir = Dir::from_kind(low(words[15]));
+                out.dir = dir_of_kind(low(words[15]));
             }
             Self::DriverCopy2d => {
                 // 16 srcMemoryType, 72 dstMemoryType, 112 WidthInBytes, 120 Height.
                 out.bytes = product(&words[14..16]);
-                out.dir = Dir::from_memory_types(low(words[2]), low(words[9]));
+                out.dir = dir_of_memory_types(low(words[2]), low(words[9]));
             }
             // WidthInBytes, Height, Depth.
             Self::DriverCopy3d => out.bytes = product(words),

@@ -1,4 +1,5 @@
-//! The one table of CUDA functions that are traced, and how their arguments are read.
+//! How the arguments of the traced CUDA functions are read. Which those are, and what they do, is in
+//! [`ingero_common::cuda_api`].
 //!
 //! ```text
 //! exported name            cudaMemcpyAsync_ptsz
@@ -20,13 +21,12 @@ mod args;
 mod decode;
 mod list;
 mod memory;
-mod op;
 mod select;
+mod signature;
 mod table;
 
-pub use args::{Args, Decoded, Dir};
+pub use args::{Args, Decoded};
 pub use decode::{Decoder, MAX_WORDS, Spec};
 pub use list::{LibraryListing, write_listing};
-pub use op::{Drain, Op, OpClass};
 pub use select::{Selection, Symbol, lookup, symbols_in};
-pub use table::ops;
+pub use table::functions;

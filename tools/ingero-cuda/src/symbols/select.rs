@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 use std::fs::File;
 
+use ingero_common::cuda_api::Function as ApiFunction;
 use ingero_common::discover::elf::{ElfFile, Function, Functions};
 use ingero_common::discover::insn::{Arch, FirstInsn};
 use ingero_common::discover::{ElfError, LibraryKind};
 
 use super::decode::Decoder;
-use super::op::Op;
-use super::table::ops;
+use super::signature::Signature;
+use super::table::signatures;
 
 /// One place to probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     /// The traced function.
-    pub op: &'static Op,
+    pub function: &'static ApiFunction,
     /// The exported name by which it was found.
     pub name: String,
     /// Offset of the probe in the file, bytes.
@@ -30,7 +31,7 @@ impl Symbol {
     /// The exported name where it is not the operation's own: the `sym` of its records.
     #[must_use]
     pub fn sym(&self) -> Option<&str> {
-        (self.name != self.op.name).then_some(self.name.as_str())
+        (self.name != self.function.name).then_some(self.name.as_str())
     }
 }
 
@@ -45,7 +46,7 @@ pub struct Selection {
 
 /// An exported name taken apart.
 struct Parsed<'a> {
-    op: &'static Op,
+    signature: &'static Signature,
     name: &'a str,
     version: &'a str,
 }
@@ -54,9 +55,9 @@ struct Parsed<'a> {
 ///
 /// Returns it with a decoder for that very variant.
 #[must_use]
-pub fn lookup(kind: LibraryKind, name: &str, arch: Arch) -> Option<(&'static Op, Decoder)> {
+pub fn lookup(kind: LibraryKind, name: &str, arch: Arch) -> Option<(&'static ApiFunction, Decoder)> {
     let parsed = parse(kind, name)?;
-    Some((parsed.op, Decoder::new(parsed.op, parsed.version, arch)))
+    Some((parsed.signature.function, Decoder::new(parsed.signature, parsed.version, arch)))
 }
 
 fn parse(kind: LibraryKind, name: &str) -> Option<Parsed<'_>> {
@@ -70,8 +71,8 @@ fn parse(kind: LibraryKind, name: &str) -> Option<Parsed<'_>> {
     let base_length =
         ["_v2", "_v3", "_v4"].iter().find_map(|version| bare.strip_suffix(version)).map_or(bare.len(), str::len);
     let (base, version) = bare.split_at(base_length);
-    let op = ops(kind).iter().find(|op| op.name == base)?;
-    Some(Parsed { op, name, version })
+    let signature = signatures(kind).iter().find(|signature| signature.function.name == base)?;
+    Some(Parsed { signature, name, version })
 }
 
 /// Reads a library's functions and chooses the probes among them.
@@ -100,11 +101,11 @@ pub(super) fn select(kind: LibraryKind, functions: &Functions) -> Selection {
             continue;
         }
         selection.symbols.push(Symbol {
-            op: found.op,
+            function: found.signature.function,
             name: found.name.to_owned(),
             offset: function.probe_offset,
             first: function.first,
-            decoder: Decoder::new(found.op, found.version, functions.arch),
+            decoder: Decoder::new(found.signature, found.version, functions.arch),
         });
     }
     selection
@@ -117,7 +118,7 @@ fn best_name(kind: LibraryKind, function: &Function) -> Option<Parsed<'_>> {
         .names
         .iter()
         .filter_map(|name| parse(kind, std::str::from_utf8(name).ok()?))
-        .min_by_key(|parsed| (parsed.name != parsed.op.name, parsed.name.len(), parsed.name))
+        .min_by_key(|parsed| (parsed.name != parsed.signature.function.name, parsed.name.len(), parsed.name))
 }
 
 #[cfg(test)]
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     fn base(kind: LibraryKind, name: &str) -> Option<&'static str> {
-        parse(kind, name).map(|parsed| parsed.op.name)
+        parse(kind, name).map(|parsed| parsed.signature.function.name)
     }
 
     #[test]
@@ -182,7 +183,7 @@ mod tests {
         let functions = Functions { list, arch: Arch::X86_64, ifuncs: 0, misplaced: 0, from_symtab: 0 };
         let selection = select(LibraryKind::Cuda, &functions);
         let got: Vec<_> =
-            selection.symbols.iter().map(|symbol| (symbol.op.name, symbol.sym(), symbol.offset)).collect();
+            selection.symbols.iter().map(|symbol| (symbol.function.name, symbol.sym(), symbol.offset)).collect();
         assert_eq!(
             got,
             [

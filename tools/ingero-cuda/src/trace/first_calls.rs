@@ -66,7 +66,7 @@ impl Sighting<'_> {
             why: why.name(),
             stream: "",
             lib: Vec::new(),
-            layers: probes.symbol(self.symbol).map(|info| info.op.layer.src()).into_iter().collect(),
+            layers: probes.symbol(self.symbol).map(|info| info.function.layer.src()).into_iter().collect(),
             returns: (spared == Spared::Everybody).then_some(false),
             note: Some(NOTE),
         })

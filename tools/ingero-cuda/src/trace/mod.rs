@@ -288,7 +288,7 @@ impl<'o> Trace<'o> {
         let looked = tracer.stuck_calls(|call| {
             let (Some(info), Ok(())) = (probes.symbol(call.symbol), &result) else { return };
             let comm = call.comm.split(|byte| *byte == 0).next().unwrap_or_default();
-            let (name, comm, pid, tid) = (info.op.name, Printable(comm), call.pid, call.tid);
+            let (name, comm, pid, tid) = (info.function.name, Printable(comm), call.pid, call.tid);
             let open = Nanos(call.end_ns.saturating_sub(call.start_ns));
             log.note(format!("{name} of thread {tid} ({comm}) of process {pid} has not returned for {open}"));
             result = write_call(stream, call, info);

@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
+use ingero_common::cuda_api::Dir;
 use ingero_common::discover::LibraryKind;
 use ingero_common::discover::insn::Arch;
-use ingero_cuda::symbols::{Args, Decoded, Dir, lookup};
+use ingero_cuda::symbols::{Args, Decoded, lookup};
 
 /// One call that `calls.c` made.
 #[derive(Debug)]

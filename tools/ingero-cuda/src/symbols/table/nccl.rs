@@ -2,12 +2,11 @@
 
 use ingero_common::discover::LibraryKind;
 
-use crate::symbols::op::OpClass::*;
-use crate::symbols::op::Param::*;
-use crate::symbols::op::{Op, OpClass, Param};
+use crate::symbols::signature::Param::*;
+use crate::symbols::signature::{Param, Signature};
 
-const fn op(name: &'static str, class: OpClass, params: &'static [Param]) -> Op {
-    Op::new(LibraryKind::Nccl, name, class, params)
+const fn of(name: &str, params: &'static [Param]) -> Signature {
+    Signature::new(LibraryKind::Nccl, name, params)
 }
 
 /// send, recv, count, type, reduction, comm, stream.
@@ -26,42 +25,42 @@ const ONE_BUFFER: &[Param] = &[Skip, Count, Dtype, Skip, Skip, Stream];
 const JOINING: &[Param] = &[Skip, Ranks, SkipBytes(128), Rank];
 
 #[rustfmt::skip]
-pub(super) const OPS: &[Op] = &[
-    op("ncclAllReduce", Collective, REDUCING),
-    op("ncclAllReduceConfig", Collective, REDUCING),
-    op("ncclReduceScatter", Collective, REDUCING),
-    op("ncclReduceScatterConfig", Collective, REDUCING),
-    op("ncclReduce", Collective, REDUCING_TO_ROOT),
-    op("ncclReduceConfig", Collective, REDUCING_TO_ROOT),
-    op("ncclAllGather", Collective, GATHERING),
-    op("ncclAllGatherConfig", Collective, GATHERING),
-    op("ncclAlltoAll", Collective, GATHERING),
-    op("ncclAlltoAllConfig", Collective, GATHERING),
-    op("ncclBroadcast", Collective, ROOTED),
-    op("ncclBroadcastConfig", Collective, ROOTED),
-    op("ncclGather", Collective, ROOTED),
-    op("ncclGatherConfig", Collective, ROOTED),
-    op("ncclScatter", Collective, ROOTED),
-    op("ncclScatterConfig", Collective, ROOTED),
-    op("ncclBcast", Collective, ONE_BUFFER),
-    op("ncclSend", Collective, ONE_BUFFER),
-    op("ncclRecv", Collective, ONE_BUFFER),
-    op("ncclPutSignal", Collective, &[Skip, Count, Dtype, Skip, Skip, Skip, Skip, Skip, Skip, Skip, Stream]),
-    op("ncclSignal", Collective, &[Skip, Skip, Skip, Skip, Skip, Stream]),
-    op("ncclWaitSignal", Collective, &[Skip, Skip, Skip, Stream]),
+pub(super) const SIGNATURES: &[Signature] = &[
+    of("ncclAllReduce", REDUCING),
+    of("ncclAllReduceConfig", REDUCING),
+    of("ncclReduceScatter", REDUCING),
+    of("ncclReduceScatterConfig", REDUCING),
+    of("ncclReduce", REDUCING_TO_ROOT),
+    of("ncclReduceConfig", REDUCING_TO_ROOT),
+    of("ncclAllGather", GATHERING),
+    of("ncclAllGatherConfig", GATHERING),
+    of("ncclAlltoAll", GATHERING),
+    of("ncclAlltoAllConfig", GATHERING),
+    of("ncclBroadcast", ROOTED),
+    of("ncclBroadcastConfig", ROOTED),
+    of("ncclGather", ROOTED),
+    of("ncclGatherConfig", ROOTED),
+    of("ncclScatter", ROOTED),
+    of("ncclScatterConfig", ROOTED),
+    of("ncclBcast", ONE_BUFFER),
+    of("ncclSend", ONE_BUFFER),
+    of("ncclRecv", ONE_BUFFER),
+    of("ncclPutSignal", &[Skip, Count, Dtype, Skip, Skip, Skip, Skip, Skip, Skip, Skip, Stream]),
+    of("ncclSignal", &[Skip, Skip, Skip, Skip, Skip, Stream]),
+    of("ncclWaitSignal", &[Skip, Skip, Skip, Stream]),
     // The calls of a group only collect; its end is what launches them and may block.
-    op("ncclGroupEnd", Collective, &[]),
+    of("ncclGroupEnd", &[]),
 
-    op("ncclMemAlloc", Alloc, &[Out, Size]),
-    op("ncclMemFree", Free, &[Ptr]),
-    op("ncclCommInitRank", Init, JOINING),
-    op("ncclCommInitRankConfig", Init, JOINING),
+    of("ncclMemAlloc", &[Out, Size]),
+    of("ncclMemFree", &[Ptr]),
+    of("ncclCommInitRank", JOINING),
+    of("ncclCommInitRankConfig", JOINING),
     // comm, ranks, rank, number of ids, ids, config.
-    op("ncclCommInitRankScalable", Init, &[Skip, Ranks, Rank]),
-    op("ncclCommInitAll", Init, &[]),
-    op("ncclCommSplit", Init, &[]),
-    op("ncclCommShrink", Init, &[]),
-    op("ncclCommFinalize", Init, &[]),
-    op("ncclCommDestroy", Init, &[]),
-    op("ncclCommAbort", Init, &[]),
+    of("ncclCommInitRankScalable", &[Skip, Ranks, Rank]),
+    of("ncclCommInitAll", &[]),
+    of("ncclCommSplit", &[]),
+    of("ncclCommShrink", &[]),
+    of("ncclCommFinalize", &[]),
+    of("ncclCommDestroy", &[]),
+    of("ncclCommAbort", &[]),
 ];
