@@ -88,6 +88,14 @@ impl Tracers {
         }
     }
 
+    /// How many tracers of one kind said that they started.
+    pub fn started(&self, side: Side) -> usize {
+        match side {
+            Side::Cuda => self.cuda.started,
+            Side::Sched => self.sched.started,
+        }
+    }
+
     /// Whether what began at `at_ns` is on record from its beginning on, as far as CUDA calls go.
     pub fn saw_beginning(&self, at_ns: u64) -> bool {
         !self.cut && self.cuda_from_ns.is_some_and(|from_ns| from_ns <= at_ns)

@@ -21,7 +21,7 @@ mod report;
 pub mod run;
 mod stats;
 
-pub use blame::{Cause, CauseLine, WhoNs, share};
+pub use blame::{Cause, CauseLine, OpNs, WhoNs, share};
 pub use findings::severity::Severity;
 pub use input::ingest::Engine;
 pub use process::class::{Class, Classes};

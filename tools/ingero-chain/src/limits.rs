@@ -17,6 +17,8 @@ pub(crate) const BLOCKING_COPY_NS: u64 = 100_000;
 /// The slowest that a copy between pageable memory and the GPU usually is, in bytes for each microsecond (4 GB/s): what a
 /// blocking copy takes beyond that, with work outstanding when it began, was waiting for that work.
 pub(crate) const COPY_BYTES_PER_US: u64 = 4_000;
+/// A synchronise that returns so soon did not have to wait: on an H200 one without anything to wait for takes about 10 us.
+pub(crate) const SHORT_WAIT_NS: u64 = 50_000;
 
 // Bounds.
 

@@ -7,7 +7,8 @@ use anyhow::bail;
 use clap::{Parser, ValueEnum};
 use ingero_common::cli::{self, Common, HasCommon};
 
-use crate::chain::{Report, Severity};
+use crate::findings::severity::Severity;
+use crate::report::model::Report;
 
 /// Finds what the GPU waited for.
 ///
@@ -123,7 +124,7 @@ impl Options {
     /// When none is.
     pub fn check(&self, report: &Report) -> anyhow::Result<()> {
         let known =
-            |pid: &u32| report.processes.iter().any(|p| p.pid == *pid) || report.chains.iter().any(|c| c.pid == *pid);
+            |pid: &u32| report.processes.iter().any(|p| p.pid == *pid) || report.findings.iter().any(|c| c.pid == *pid);
         let Some(missing) = self.pid.first().filter(|_| !self.pid.iter().any(known)) else { return Ok(()) };
         let cuda: Vec<String> =
             report.processes.iter().filter(|p| p.role == "cuda").map(|p| p.pid.to_string()).collect();

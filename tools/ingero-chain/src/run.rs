@@ -13,11 +13,11 @@ use ingero_common::record::{Parsed, parse};
 use ingero_common::signal::Stop;
 use ingero_common::text::Log;
 
-use crate::chain::Report;
-use crate::engine::Engine;
+use crate::input::ingest::Engine;
 use crate::options::{Format, Options};
-use crate::text::{self, Style};
-use crate::{page, table};
+use crate::report::model::Report;
+use crate::report::text::{self, Style};
+use crate::report::{Wanted, csv, html};
 
 /// The tool's name before its messages.
 pub const TOOL: &str = "ingero-chain";
@@ -86,7 +86,7 @@ pub fn analyse(name: &str, input: impl Read, details: bool, log: &Log) -> anyhow
     let mut engine = Engine::default();
     read(&mut engine, name, input, false, log, |_| Ok(()))?;
     engine.end();
-    Ok(engine.report(details))
+    Ok(engine.report(Wanted { details, so_far: false }))
 }
 
 /// The whole tool. `stop` ends the wait for the reader of a FIFO; input is read on to its end.
@@ -109,7 +109,7 @@ pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
             if schedule.as_mut().is_some_and(|schedule| schedule.is_due(engine.now_ns())) {
                 let mut report = engine.report_so_far();
                 options.select(&mut report);
-                sink.write_so_far(report)?;
+                sink.write(&report)?;
             }
             Ok(())
         })?;
@@ -123,7 +123,7 @@ pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
             sink.inputs.join(", ")
         );
     }
-    let mut report = engine.report(sink.wants_details(options));
+    let mut report = engine.report(Wanted { details: sink.wants_details(options), so_far: false });
     options.check(&report)?;
     options.select(&mut report);
     if options.list {
@@ -131,9 +131,9 @@ pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
         return Ok(if sound { Exit::Ok } else { Exit::Error });
     }
     if let Some(id) = &options.explain {
-        let known: Vec<String> = report.chains.iter().map(|c| c.id.clone()).collect();
-        report.chains.retain(|chain| chain.id == *id);
-        if report.chains.is_empty() {
+        let known: Vec<String> = report.findings.iter().map(|c| c.id.clone()).collect();
+        report.findings.retain(|finding| finding.id == *id);
+        if report.findings.is_empty() {
             let known =
                 if known.is_empty() { "nothing was found".into() } else { format!("there are {}", known.join(", ")) };
             bail!("no chain has the id {id}; {known}");
@@ -141,7 +141,7 @@ pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
     }
     sink.write(&report)?;
     let found = options.fail_on.is_some_and(|severity| report.has(severity.into()));
-    if options.fail_on.is_some() && report.summary.calls == 0 && !found {
+    if options.fail_on.is_some() && report.summary.stream.calls == 0 && !found {
         bail!("no CUDA call in the input, so nothing was judged: was the process running, and watched by ingero-cuda?");
     }
     Ok(match options.fail_on {
@@ -205,21 +205,13 @@ impl Sink {
         options.explain.is_some() || self.format == Format::Html
     }
 
-    fn write_so_far(&mut self, mut report: Report) -> std::io::Result<()> {
-        report.summary.so_far = true;
-        for chain in &mut report.chains {
-            chain.so_far = true;
-        }
-        self.write(&report)
-    }
-
     fn write(&mut self, report: &Report) -> std::io::Result<()> {
         let out = &mut self.output;
         match self.format {
             Format::Text => text::write(out, report, self.per_process, self.style)?,
             Format::Ndjson => write_ndjson(out, report, self.per_process)?,
-            Format::Csv => table::write(out, report)?,
-            Format::Html => page::write(out, report, &self.inputs)?,
+            Format::Csv => csv::write(out, report)?,
+            Format::Html => html::write(out, report, &self.inputs)?,
         }
         out.flush()
     }
@@ -228,8 +220,11 @@ impl Sink {
 /// Writes a report as records, one a line, the summary last.
 pub fn write_ndjson(out: &mut impl Write, report: &Report, per_process: bool) -> std::io::Result<()> {
     let mut records = RecordWriter::new(out);
-    for chain in &report.chains {
-        records.write(chain)?;
+    for account in &report.accounts {
+        records.write(account)?;
+    }
+    for finding in &report.findings {
+        records.write(finding)?;
     }
     if per_process {
         for process in &report.processes {

@@ -77,14 +77,14 @@ const MAX_PARTIES: usize = 32;
 
 /// Lost time split into causes. `total_ns` is always the sum of everything put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Breakdown {
+pub(crate) struct Breakdown {
     lines: Vec<(Cause, Task, u64)>,
     unexplained_ns: u64,
 }
 
 impl Breakdown {
     /// Puts `ns` down to `cause`, and to `party` (the default for nobody).
-    pub fn add(&mut self, cause: Cause, party: Task, ns: u64) {
+    pub(crate) fn add(&mut self, cause: Cause, party: Task, ns: u64) {
         if ns == 0 {
             return;
         }
@@ -99,18 +99,18 @@ impl Breakdown {
     }
 
     /// Puts `ns` down to nothing that the records show.
-    pub fn add_unexplained(&mut self, ns: u64) {
+    pub(crate) fn add_unexplained(&mut self, ns: u64) {
         self.unexplained_ns += ns;
     }
 
     /// What was put down to `cause` turns out not to be known.
-    pub fn doubt(&mut self, cause: Cause) {
+    pub(crate) fn doubt(&mut self, cause: Cause) {
         self.unexplained_ns += self.of(cause);
         self.lines.retain(|(c, ..)| *c != cause);
     }
 
     /// Adds all of another breakdown.
-    pub fn add_all(&mut self, other: &Breakdown) {
+    pub(crate) fn add_all(&mut self, other: &Breakdown) {
         for &(cause, party, ns) in &other.lines {
             self.add(cause, party, ns);
         }
@@ -118,7 +118,7 @@ impl Breakdown {
     }
 
     /// The same breakdown for `ns` in all, in proportion; what rounding leaves over goes to the largest line.
-    pub fn scaled_to(&self, ns: u64) -> Breakdown {
+    pub(crate) fn scaled_to(&self, ns: u64) -> Breakdown {
         let whole = u128::from(self.total_ns());
         if whole == 0 {
             return Breakdown { unexplained_ns: ns, ..Breakdown::default() };
@@ -137,27 +137,27 @@ impl Breakdown {
     }
 
     /// The part that nothing explains, in nanoseconds.
-    pub fn unexplained_ns(&self) -> u64 {
+    pub(crate) fn unexplained_ns(&self) -> u64 {
         self.unexplained_ns
     }
 
     /// What is put down to `cause`, in nanoseconds.
-    pub fn of(&self, cause: Cause) -> u64 {
+    pub(crate) fn of(&self, cause: Cause) -> u64 {
         self.lines.iter().filter(|(c, ..)| *c == cause).map(|(.., ns)| ns).sum()
     }
 
     /// The parties of one cause with their nanoseconds, as they came.
-    pub fn parties(&self, cause: Cause) -> impl Iterator<Item = (Task, u64)> {
+    pub(crate) fn parties(&self, cause: Cause) -> impl Iterator<Item = (Task, u64)> {
         self.lines.iter().filter(move |(c, ..)| *c == cause).map(|&(_, party, ns)| (party, ns))
     }
 
     /// Everything that was put in, in nanoseconds.
-    pub fn total_ns(&self) -> u64 {
+    pub(crate) fn total_ns(&self) -> u64 {
         self.lines.iter().map(|(.., ns)| ns).sum::<u64>() + self.unexplained_ns
     }
 
     /// The causes, largest first, each with its parties, largest first.
-    pub fn causes(&self, names: &Interner) -> Vec<CauseLine> {
+    pub(crate) fn causes(&self, names: &Interner) -> Vec<CauseLine> {
         let total = self.total_ns();
         let mut causes: Vec<CauseLine> = Vec::new();
         for cause in Cause::ALL {

@@ -5,4 +5,5 @@ pub(crate) mod cpus;
 pub(crate) mod path;
 pub(crate) mod process_tree;
 
-pub use breakdown::{Breakdown, Cause, CauseLine, OpNs, WhoNs, share};
+pub(crate) use breakdown::Breakdown;
+pub use breakdown::{Cause, CauseLine, OpNs, WhoNs, share};

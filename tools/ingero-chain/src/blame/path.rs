@@ -42,7 +42,7 @@
 use ingero_common::host::{CpuTimeline, Losses, Name, OffCpu, State, Task, TaskTable, Thread, Until, WatchedPart};
 
 use crate::blame::breakdown::{Breakdown, Cause};
-use crate::evidence::{Quota, Samples};
+use crate::input::samples::{Quota, Samples};
 
 /// Hand-overs followed from one instant back to another. Real queues need two or three.
 const MAX_HOPS: u32 = 64;

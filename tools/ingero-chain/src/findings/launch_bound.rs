@@ -13,10 +13,10 @@ use crate::gpu::counter;
 use crate::process::class::Class;
 use crate::report::model::{Evidence, Extra, Finding, Kind, Launches};
 
-/// Where waiting for the GPU takes a smaller share of the loop, the host hardly ever has to.
-const HARDLY_WAITS: f64 = 0.05;
-/// So many waits have to tell it…
+/// Without samples: so many waits for the GPU right after its work was launched have to tell…
 const MIN_WAITS: u64 = 8;
+/// …so large a part of them by being over at once…
+const SHORT_SHARE: f64 = 0.9;
 /// …and the loop has to consist of launches: so much of it in them and between them.
 const MIN_LAUNCHING: f64 = 0.5;
 
@@ -66,9 +66,11 @@ fn launching_ns(about: &About<'_>) -> u64 {
 
 /// Whether the synchronises of the loop hardly ever have to wait, as far as the calls tell.
 fn hardly_waits(about: &About<'_>) -> bool {
-    waits(about) >= MIN_WAITS
-        && about.share(about.account.classes.get(Class::GpuWait)) < HARDLY_WAITS
+    let (waits, (from_ns, to_ns)) = (about.account.waits, about.account.loop_ns);
+    waits.n >= MIN_WAITS
+        && waits.short as f64 >= waits.n as f64 * SHORT_SHARE
         && about.share(launching_ns(about)) >= MIN_LAUNCHING
+        && about.engine.cuda_losses.count(about.process.pid, from_ns, to_ns) == 0
 }
 
 fn launches(about: &About<'_>) -> Launches {

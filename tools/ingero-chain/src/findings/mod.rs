@@ -4,7 +4,7 @@ mod gap;
 mod host_calls;
 mod launch_bound;
 mod oom;
-pub mod severity;
+pub(crate) mod severity;
 mod slow_call;
 pub(crate) mod stall;
 mod total;

@@ -12,11 +12,11 @@ pub enum Severity {
 }
 
 /// Lost share from which on a finding is high.
-pub const HIGH_SHARE: f64 = 0.20;
+pub(crate) const HIGH_SHARE: f64 = 0.20;
 /// Lost share from which on it is medium.
-pub const MEDIUM_SHARE: f64 = 0.05;
+pub(crate) const MEDIUM_SHARE: f64 = 0.05;
 /// Lost share from which on it is reported at all.
-pub const LOW_SHARE: f64 = 0.01;
+pub(crate) const LOW_SHARE: f64 = 0.01;
 
 /// How sure it is that the time was lost to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

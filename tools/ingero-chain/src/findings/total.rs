@@ -5,6 +5,9 @@ use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
 use crate::report::model::{Evidence, Extra, Finding, Kind};
 
+/// One kind of call with more of the time tells the story alone.
+const MAIN_SHARE: f64 = 0.95;
+
 pub(crate) struct Total;
 
 impl Finder for Total {
@@ -14,11 +17,12 @@ impl Finder for Total {
 
     fn find(&self, about: &About<'_>) -> Vec<Finding> {
         let sums = &about.account.ledger.lost;
-        if sums.len() < 2 {
-            return Vec::new();
-        }
+        let largest_ns = sums.values().map(|sum| sum.lost_ns).max().unwrap_or(0);
         let mut breakdown = Breakdown::default();
         sums.values().for_each(|sum| breakdown.add_all(&sum.breakdown));
+        if largest_ns as f64 > breakdown.total_ns() as f64 * MAIN_SHARE {
+            return Vec::new();
+        }
         let Some(severity) = about.severity(breakdown.total_ns(), Certainty::Likely) else { return Vec::new() };
         let mut finding = about.finding(Kind::Total, severity, &breakdown);
         let first_ns = sums.values().map(|sum| sum.first_ns).min().unwrap_or(0);

@@ -12,6 +12,8 @@ use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 use crate::stats::calls::Facts;
 use crate::input::samples::{GpuSamples, Samples};
 use crate::input::kills::Kills;
+use crate::report::Wanted;
+use crate::report::model::Report;
 use crate::blame::path::Sources;
 use crate::process::{CudaProcess, Until as SettleUntil};
 use crate::stats::totals::Stats;
@@ -60,6 +62,8 @@ pub struct Engine {
     /// A record that ends so far beyond all before it that another one has to confirm it.
     leap: Option<(u64, Vec<u8>)>,
     pub(crate) records: u64,
+    /// Of these, those that are of the contract.
+    known: u64,
     pub(crate) bad_lines: u64,
     own_bad_lines: u64,
     /// Of these, those since the last record.
@@ -130,6 +134,7 @@ impl Engine {
         if end_ns >= ABSURD_NS {
             return;
         }
+        self.known += 1;
         if record.src.0 == src::INGERO {
             return self.frame(record, start_ns, end_ns);
         }
@@ -210,10 +215,10 @@ impl Engine {
     }
 
     /// What has been found so far; what is too young to be judged is not in it.
-    pub fn report_so_far(&mut self) -> crate::Report {
+    pub fn report_so_far(&mut self) -> Report {
         self.settle(false);
         self.cpu_timeline.sort();
-        self.report(false)
+        self.report(Wanted { so_far: true, ..Wanted::default() })
     }
 
     /// No more records will come.
@@ -232,6 +237,13 @@ impl Engine {
                 self.tasks.tracer_killed(side);
             }
         }
+        let ends_ns: Vec<(Program, u64)> = self.cuda.iter().map(|(&program, process)| (program, self.end_of_ns(process))).collect();
+        for (program, end_ns) in ends_ns {
+            if let Some(process) = self.cuda.get_mut(&program) {
+                let died_ns = process.instance(&self.tasks).and_then(|instance| instance.program_end_ns(program));
+                process.end(died_ns.unwrap_or(end_ns));
+            }
+        }
         self.settle(true);
     }
 
@@ -243,7 +255,7 @@ impl Engine {
     /// Until when calls of `process` would have been seen.
     pub(crate) fn end_of_ns(&self, process: &CudaProcess) -> u64 {
         let end_ns = self.end_ns();
-        match process.life(&self.tasks).and_then(|life| life.cuda_watch.until_ns()) {
+        match process.instance(&self.tasks).and_then(|life| life.cuda_watch.until_ns()) {
             Some(until_ns) => until_ns.min(end_ns),
             None => end_ns,
         }
@@ -251,7 +263,7 @@ impl Engine {
 
     /// Whether that is because its tracer said that it stops, so that what was going on then is on record.
     pub(crate) fn ends_in_order(&self, process: &CudaProcess) -> bool {
-        let life = process.life(&self.tasks);
+        let life = process.instance(&self.tasks);
         self.tracers.cuda_in_order() || life.is_some_and(|life| life.cuda_watch.stopped_in_order())
     }
 
@@ -265,6 +277,20 @@ impl Engine {
             samples: &self.samples,
             sched,
         }
+    }
+
+    /// Why no CUDA call was seen, as far as the stream tells.
+    pub(crate) fn nothing_seen(&self) -> &'static str {
+        if self.known == 0 {
+            return "none of its lines is a record of ingero";
+        }
+        if self.tracers.started(Side::Cuda) == 0 {
+            return "no stream of ingero-cuda is in it";
+        }
+        if !self.tasks.processes().iter().any(|instance| instance.cuda_watch.since_ns().is_some()) {
+            return "ingero-cuda watched no process";
+        }
+        "the processes that ingero-cuda watched made no CUDA call"
     }
 
     fn frame(&mut self, record: &Record<'_>, start_ns: u64, end_ns: u64) {
@@ -462,7 +488,7 @@ impl Engine {
             let began_ns = life.program_start_ns(program);
             let start_seen = began_ns.is_some_and(|began_ns| self.tracers.saw_beginning(began_ns));
             let mut process = CudaProcess::new(program, pid, start_ns);
-            process.start_seen = start_seen;
+            process.phases.start_seen = start_seen;
             process
         });
         process.over = over;
@@ -481,9 +507,10 @@ impl Engine {
         if at_end || self.cuda.values().any(|process| process.has_unsettled()) {
             self.cpu_timeline.sort();
         }
+        let until = SettleUntil { now_ns, delay_ns: SETTLE_NS, alone: self.cuda.len() == 1 };
         let mut cuda = std::mem::take(&mut self.cuda);
         for process in cuda.values_mut() {
-            process.settle(now_ns, SETTLE_NS, at_end, self.sources(), &self.cuda_losses);
+            process.settle(&until, at_end, self.sources(), &self.cuda_losses);
             horizon_ns = horizon_ns.min(process.needs_from_ns().unwrap_or(horizon_ns));
         }
         self.cuda = cuda;

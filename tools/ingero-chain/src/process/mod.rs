@@ -21,7 +21,7 @@ use crate::blame::path::Sources;
 use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::Ledger;
 use crate::process::phases::Phases;
-use crate::process::sweep::{Context, Rest, Sweep, Tally};
+use crate::process::sweep::{Context, Rest, Sweep, Tally, Waits};
 use crate::process::timeline::{InCall, Item, Timeline};
 use ingero_common::host::{ProcessInstance, Program, TaskTable};
 
@@ -163,6 +163,8 @@ pub(crate) struct Account {
     pub(crate) busy_ns: u64,
     /// What calls took of some classes, by operation.
     pub(crate) tally: Tally,
+    /// How often it had to wait for the GPU right after it had given it work.
+    pub(crate) waits: Waits,
 }
 
 impl Account {
@@ -460,6 +462,6 @@ impl Books {
         if tail != Tail::Open && self.first_ns.is_some() {
             debug_assert_eq!(to_ns, self.swept_ns.max(first_ns), "the classes must add up to what was observed");
         }
-        Account { observed_ns: (from_ns, to_ns), loop_ns, classes, drains: self.sweep.drains, busy_ns: self.sweep.busy_ns, tally: self.sweep.tally, ledger }
+        Account { observed_ns: (from_ns, to_ns), loop_ns, classes, drains: self.sweep.drains, busy_ns: self.sweep.busy_ns, tally: self.sweep.tally, waits: self.sweep.waits, ledger }
     }
 }

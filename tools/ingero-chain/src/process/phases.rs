@@ -8,12 +8,13 @@
 //! - before two synchronising calls have followed the first launch, or 256 launches: allocations and frees of 5 ms and more,
 //!   and other calls of 100 ms and more, unless the call mainly waited for a CPU, or waits for the GPU by its nature.
 //!
-//! The loop can begin with the end of the last cold launch before the first warm one: a launch of a function that was launched
-//! before, which returns within a millisecond. A process that never launches anything begins with the end of its second call.
+//! The loop can begin with the first warm launch, one of a function that was launched before and which returns within a
+//! millisecond, or, where the last cold one was waited for, when that wait ended. A process that never launches anything
+//! begins with the end of its second call.
 //!
 //! ```text
-//!   malloc  launch A (cold)      launch B (cold)  launch A  …      the loop begins behind launch B
-//!   ██      ██████           ██  ███████        ██ █ █ █    …
+//!   malloc  launch A (cold)   launch B (cold)  sync | waits for data  launch A  launch B  sync …    the loop: from | on
+//!   ██      ██████            ███████          ██   |                 █         █         ██
 //! ```
 //!
 //! A few warm launches are no loop yet: a program may try a kernel, import its model code for a second and compile it for half
@@ -110,6 +111,8 @@ pub(crate) struct Phases {
     calls: u64,
     funcs: HashSet<Box<str>>,
     cold_launch_end_ns: u64,
+    /// The end of the first wait after the last cold launch.
+    warmed_up_ns: Option<u64>,
     at_work_ns: Option<u64>,
     second_call_end_ns: Option<u64>,
     warm_launches: u64,
@@ -218,8 +221,8 @@ impl Phases {
             self.launches += 1;
             let warm = !cold && call.dur_ns < WARM_LAUNCH_NS;
             match (self.at_work_ns, warm) {
-                (None, false) => self.cold_launch_end_ns = call.end_ns,
-                (None, true) => self.at_work_ns = Some(self.cold_launch_end_ns),
+                (None, false) => (self.cold_launch_end_ns, self.warmed_up_ns) = (call.end_ns, None),
+                (None, true) => self.at_work_ns = self.warmed_up_ns.or(Some(call.end_ns - call.dur_ns)),
                 _ => {}
             }
             self.warm_launches += u64::from(warm);
@@ -227,6 +230,9 @@ impl Phases {
         } else if self.in_step && call.waits() {
             self.steps += 1;
             self.in_step = false;
+        }
+        if call.waits() && self.launches > 0 {
+            self.warmed_up_ns.get_or_insert(call.end_ns);
         }
         self.syncs_after_launch += u64::from(call.is(&[Class::Sync]) && self.launches > 0);
         if self.steady_ns.is_none() && (self.steps >= STEADY_STEPS || self.warm_launches >= STEADY_LAUNCHES) {

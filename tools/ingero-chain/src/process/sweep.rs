@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 use ingero_common::host::{Losses, Thread};
 
 use crate::stats::calls::GroupKey;
-use crate::blame::breakdown::Breakdown;
-use crate::limits::{GPU_BUSY_PCT, MAX_CALLS_IN_IDLE, MAX_UNNAMED, SILENCE_NS};
+use crate::limits::{GPU_BUSY_PCT, MAX_CALLS_IN_IDLE, MAX_UNNAMED, SHORT_WAIT_NS, SILENCE_NS};
 use crate::blame::path::{self, OwnCall, Sources};
 use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::{Entry, Ledger};
@@ -69,6 +68,15 @@ pub(crate) struct Sweep {
     pub(crate) drains: u64,
     pub(crate) busy_ns: u64,
     pub(crate) tally: Tally,
+    pub(crate) waits: Waits,
+}
+
+/// Waits for the GPU right after it was given work, in the order of the calls: without lost time in between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waits {
+    pub(crate) n: u64,
+    /// Those that were over at once: the GPU was done before it was waited for.
+    pub(crate) short: u64,
 }
 
 impl Sweep {
@@ -104,6 +112,8 @@ impl Sweep {
         let mut unknown_to_ns = piece.start_ns;
         for loss in context.cuda_losses.touching(context.pid, piece.start_ns, piece.end_ns) {
             self.doubt = true;
+            // What kept the GPU busy at the end may have been given to it in the middle.
+            piece.busy = false;
             let (from_ns, to_ns) = (loss.start_ns.max(piece.start_ns), loss.end_ns.min(piece.end_ns));
             match loss.count {
                 Some(0) => {}
@@ -165,6 +175,10 @@ impl Sweep {
             Class::Copy => call.doing == Doing::Copy,
             _ => false,
         };
+        if class == Class::GpuWait && !self.held.iter().any(|held| matches!(held, Held::Lost { .. })) {
+            self.waits.n += 1;
+            self.waits.short += u64::from(ns < SHORT_WAIT_NS);
+        }
         if let Some(&key) = context.ops.get(call.op as usize).filter(|_| counts) {
             let (n, sum_ns) = self.tally.entry((class, key)).or_default();
             (*n, *sum_ns) = (*n + 1, *sum_ns + ns);

@@ -292,10 +292,12 @@ impl Timeline {
         };
         if self.fine.iter_mut().rev().all(&mut mark) {
             for item in self.aged.iter_mut().rev() {
-                match item {
-                    Item::Piece(piece) if mark(piece) => {}
-                    Item::Run(run) if run.fed.is_none() => {}
-                    _ => break,
+                let further = match item {
+                    Item::Piece(piece) => mark(piece),
+                    Item::Run(run) => run.fed.is_none(),
+                };
+                if !further {
+                    break;
                 }
             }
         }
@@ -319,11 +321,6 @@ impl Timeline {
                 self.fine.pop_front().map(Item::Piece)
             }
         }
-    }
-
-    /// Puts the later part of an item back that was taken out.
-    pub(crate) fn put_back(&mut self, item: Item) {
-        self.aged.push_front(item);
     }
 
     fn piece(&self, start_ns: u64, end_ns: u64, drained: bool) -> Piece {

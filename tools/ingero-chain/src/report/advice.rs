@@ -1,6 +1,7 @@
 //! What to try. Each piece of advice is tied to a cause and says what in the records led to it; there is none where the
 //! records don't say why.
 
+use ingero_common::cuda_api::Class;
 use ingero_common::text::{Bytes, Nanos};
 
 use crate::blame::cpus::CpuSet;
@@ -10,15 +11,17 @@ use crate::report::model::{Advice, Finding, Kind};
 use crate::report::sentences::{Machine, count, cpu_list, gpu_at_work, in_thread, name, named, parties, phrase, who};
 
 /// What to try, for each cause that is large enough to be named.
-pub fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -> Vec<Advice> {
+pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -> Vec<Advice> {
     let mut all = Vec::new();
+    all.extend(of_kind(finding));
     if let (Kind::Oom, Some(bytes)) = (finding.op, finding.extra.resident_bytes) {
         all.push(oom_advice(finding, bytes, machine));
     }
-    for line in named(finding) {
+    let by_cause = !matches!(finding.op, Kind::HostCalls | Kind::LaunchBound);
+    for line in named(finding).filter(|_| by_cause) {
         let took = format!("{} of {} lost", Nanos(line.ns), Nanos(finding.lost.lost_ns));
         if let Some((text, because)) = advice_for(finding, line, tree, machine, &took) {
-            all.push(Advice { text, because });
+            all.push(Advice { text, because, up_to_ns: line.ns });
         }
     }
     let is_named = |causes: [Cause; 2]| named(finding).any(|line| causes.contains(&line.cause));
@@ -32,20 +35,45 @@ pub fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -> Vec<A
             name(finding),
             Nanos(machine.throttled_ns)
         );
-        all.push(Advice { text, because });
+        all.push(Advice { text, because, up_to_ns: 0 });
     }
     // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
     let own = matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
-    if let Some(period) = finding.period
+    if let Some(period) = finding.times.as_ref().and_then(|times| times.period)
         && own
         && !all.is_empty()
     {
         let text = format!("look for what {} does every {}", name(finding), Nanos(period.ns));
         let (calls, apart) = (count(period.every, "call"), Nanos(period.ns));
         let because = format!("{} occurrences, one in {calls}, {apart} apart", finding.lost.n);
-        all.push(Advice { text, because });
+        all.push(Advice { text, because, up_to_ns: 0 });
     }
     all
+}
+
+/// What helps against a kind of finding whatever its causes.
+fn of_kind(finding: &Finding) -> Option<Advice> {
+    let took = Nanos(finding.lost.lost_ns);
+    let (text, because) = match (finding.op, finding.extra.class) {
+        (Kind::HostCalls, Some("memory")) => (
+            "keep memory allocated: a caching allocator, no emptying of its cache, buffers that are used again",
+            format!("allocating and freeing took {took} of the loop"),
+        ),
+        (Kind::HostCalls, Some("load")) => (
+            "warm up before the loop: load modules, instantiate graphs, and run each kernel once",
+            format!("loading code took {took} of the loop"),
+        ),
+        (Kind::HostCalls, _) => (
+            "copy from pinned memory with non_blocking=True, and to the host in a stream of its own",
+            format!("copies blocked the host for {took} of the loop"),
+        ),
+        (Kind::LaunchBound, _) => (
+            "launch less and larger work: CUDA graphs, torch.compile, larger batches, fewer small kernels",
+            "the GPU is done with what it was given before the host gives it more".to_owned(),
+        ),
+        _ => return None,
+    };
+    Some(Advice { text: text.to_owned(), because, up_to_ns: finding.lost.lost_ns })
 }
 
 /// A victim that had little resident is not what used the memory.
@@ -55,8 +83,9 @@ fn oom_advice(finding: &Finding, resident_bytes: u64, machine: &Machine) -> Advi
         Some(avail_bytes) if avail_bytes > resident_bytes => Advice {
             text: "raise the memory limit of its container or cgroup (memory.max), or use less in it: fewer workers, less prefetching".into(),
             because: format!("{had}, while the machine had {} to give: a limit was reached, not the machine's end", Bytes(avail_bytes)),
+            up_to_ns: 0,
         },
-        _ => Advice { text: "use less memory: fewer workers, less prefetching, smaller batches".into(), because: had },
+        _ => Advice { text: "use less memory: fewer workers, less prefetching, smaller batches".into(), because: had, up_to_ns: 0 },
     }
 }
 
@@ -146,20 +175,14 @@ fn advice_for(
             "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
             format!("on the CPU inside the call, beyond the usual, for {took}"),
         ),
-        Cause::Sleep => {
-            let slept = line.slept.as_ref()?;
-            let then = match slept.pid {
-                0 => String::new(),
-                _ => format!(
-                    "; then it went straight back to sleep until {} woke it, as a wait with a time-out does",
-                    parties(std::iter::once(slept))
-                ),
-            };
-            (
-                "find what it slept in: a pause, a poll, or a wait with a time-out".to_owned(),
-                format!("asleep for {took}, {} at once, until a timer or an interrupt woke it{then}", Nanos(slept.ns)),
-            )
-        }
+        Cause::Sleep => (
+            "find what it slept in: a pause or a poll".to_owned(),
+            format!("asleep for {took}, until a timer or an interrupt woke it"),
+        ),
+        Cause::CudaCall => (
+            "keep memory allocated (a caching allocator, no emptying of its cache), and load code before the loop".to_owned(),
+            format!("{}: {took}, while the GPU was idle", phrase(line)),
+        ),
         Cause::Steal => (
             "ask for dedicated CPUs of the hypervisor".to_owned(),
             format!("up to {:.0} % of CPU time was stolen", machine.steal_pct),
@@ -186,8 +209,8 @@ fn more_cpus(what: &str, whom: &str, set: &Option<CpuSet>) -> String {
 
 /// What makes a call wait for a GPU that is at work, as a part of a reason.
 fn before_queue(finding: &Finding) -> &'static str {
-    match Class::of(&finding.call_src, &finding.call) {
-        Class::Copy => "with operations not waited for by then, behind which a copy from or to pageable memory waits",
+    match ingero_common::cuda_api::find(&finding.call.call_src, &finding.call.call).map(|function| function.class) {
+        Some(Class::Copy) => "with operations not waited for by then, behind which a copy from or to pageable memory waits",
         _ => "with 512 operations or more not waited for by then, at which its queue may be full",
     }
 }
@@ -222,7 +245,7 @@ mod tests {
     fn line(who: &[(&str, u32, u64)]) -> CauseLine {
         let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
         let ns = who.iter().map(|one| one.ns).sum();
-        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, slept: None }
+        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, ops: Vec::new() }
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! A report as a table (CSV): a line for each cause of each chain, so that spreadsheets can sum and filter.
+//! A report as a table (CSV): a line for each cause of each finding, so that spreadsheets can sum and filter.
 
 use std::io::{self, Write};
 
 use ingero_common::text::table_cell;
 
-use crate::chain::{Chain, Report};
+use crate::report::model::{Finding, Report};
 
 const HEADER: [&str; 19] = [
     "op",
@@ -29,40 +29,41 @@ const HEADER: [&str; 19] = [
 ];
 
 /// Writes the chains.
-pub fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
+pub(crate) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     table.write_record(HEADER)?;
-    for chain in &report.chains {
-        for cause in &chain.causes {
+    for finding in &report.findings {
+        for cause in &finding.lost.causes {
             let who: Vec<String> =
                 cause.who.iter().map(|w| format!("{} ({}) {}", table_cell(&w.comm), w.pid, w.ns)).collect();
-            table.write_record(row(chain, cause.cause.name(), cause.ns, &who.join("; ")))?;
+            table.write_record(row(finding, cause.cause.name(), cause.ns, &who.join("; ")))?;
         }
-        if chain.unexplained_ns > 0 || chain.causes.is_empty() {
-            table.write_record(row(chain, "unexplained", chain.unexplained_ns, ""))?;
+        if finding.lost.unexplained_ns > 0 || finding.lost.causes.is_empty() {
+            table.write_record(row(finding, "unexplained", finding.lost.unexplained_ns, ""))?;
         }
     }
     table.flush()
 }
 
-fn row(chain: &Chain, cause: &str, cause_ns: u64, who: &str) -> [String; 19] {
+fn row(finding: &Finding, cause: &str, cause_ns: u64, who: &str) -> [String; 19] {
+    let times = finding.times.as_ref();
     [
-        chain.op.name().to_owned(),
-        chain.severity.name().to_owned(),
-        table_cell(&chain.id),
-        chain.mono_ns.to_string(),
-        chain.dur_ns.to_string(),
-        chain.pid.to_string(),
-        table_cell(&chain.comm),
-        table_cell(&chain.call),
-        chain.dir.as_deref().map(table_cell).unwrap_or_default(),
-        chain.n.to_string(),
-        chain.lost_ns.to_string(),
-        chain.lost_share.to_string(),
-        chain.proven.map(|p| p.to_string()).unwrap_or_default(),
-        chain.p50_ns.to_string(),
-        chain.p99_ns.map(|ns| ns.to_string()).unwrap_or_default(),
-        chain.max_ns.to_string(),
+        finding.op.name().to_owned(),
+        finding.severity.name().to_owned(),
+        table_cell(&finding.id),
+        finding.lost.mono_ns.to_string(),
+        finding.lost.dur_ns.to_string(),
+        finding.pid.to_string(),
+        table_cell(&finding.comm),
+        table_cell(&finding.call.call),
+        finding.call.dir.as_deref().map(table_cell).unwrap_or_default(),
+        finding.lost.n.to_string(),
+        finding.lost.lost_ns.to_string(),
+        finding.lost.lost_share.to_string(),
+        finding.extra.proven.map(|p| p.to_string()).unwrap_or_default(),
+        times.map(|times| times.p50_ns.to_string()).unwrap_or_default(),
+        times.and_then(|times| times.p99_ns).map(|ns| ns.to_string()).unwrap_or_default(),
+        times.map(|times| times.max_ns.to_string()).unwrap_or_default(),
         cause.to_owned(),
         cause_ns.to_string(),
         table_cell(who),

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 
 use ingero_common::text::{Nanos, Printable};
 
-use crate::cause::{Cause, CauseLine};
-use crate::chain::{Aside, Chain, Kind, Report};
-use crate::words::{self, call, count, pct};
+use crate::blame::{Cause, CauseLine};
+use crate::report::model::{Finding, Kind, Report};
+use crate::report::sentences::{self, call, count, pct};
 
 const WIDTH: f64 = 1000.0;
 
@@ -24,7 +24,7 @@ svg{width:100%;display:block}.bar{height:14px;margin:.4em 0}.lane{height:18px;ma
 @media(prefers-color-scheme:dark){body{color:#e4e6eb;background:#18191a}.high{color:#ff8a80}.medium{color:#ffc46b}.low,.name,.axis{color:#a9b4c4}}";
 
 /// Writes the page on what was read from `inputs`. The report should carry its chains' occurrences.
-pub fn write(out: &mut impl Write, report: &Report, inputs: &[String]) -> io::Result<()> {
+pub(crate) fn write(out: &mut impl Write, report: &Report, inputs: &[String]) -> io::Result<()> {
     let mut page = String::new();
     // Writing to a string does not fail.
     if render(&mut page, report, inputs).is_err() {
@@ -40,7 +40,7 @@ fn render(page: &mut String, report: &Report, inputs: &[String]) -> fmt::Result 
     write!(
         page,
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <title>ingero-chain: {0}</title><style>{STYLE}</style>\n<h1>What the GPU waited for</h1>\n<p>{0}</p>\n",
+         <title>ingero-finding: {0}</title><style>{STYLE}</style>\n<h1>What the GPU waited for</h1>\n<p>{0}</p>\n",
         esc(&origin)
     )?;
     let found = match counts.high + counts.medium + counts.low {
@@ -51,33 +51,18 @@ fn render(page: &mut String, report: &Report, inputs: &[String]) -> fmt::Result 
         page,
         "<p><b>{found}</b> in {}: {}, {}.",
         esc(&Nanos(summary.dur_ns).to_string()),
-        count(summary.records, "record"),
-        count(summary.calls, "call")
+        count(summary.stream.records, "record"),
+        count(summary.stream.calls, "call")
     )?;
-    if let Some(what) = words::incomplete(summary) {
+    if let Some(what) = sentences::incomplete(summary) {
         write!(page, " Not complete: {}.", esc(&what))?;
     }
     page.push_str("</p>\n");
-    if !report.chains.is_empty() || !report.asides.is_empty() {
+    if !report.findings.is_empty() {
         timeline(page, report)?;
     }
-    for one in &report.chains {
-        chain(page, one)?;
-    }
-    if !summary.gaps.is_empty() {
-        page.push_str("<h2>All gaps of a process together</h2><ul>");
-        for total in &summary.gaps {
-            write!(page, "<li>{}", esc(&words::total(total)))?;
-        }
-        page.push_str("</ul>");
-    }
-    let nowhere: Vec<String> = words::counted_nowhere(summary);
-    if !nowhere.is_empty() {
-        page.push_str("<h2>Counted nowhere</h2><ul>");
-        for line in nowhere {
-            write!(page, "<li>{}", esc(&line))?;
-        }
-        page.push_str("</ul>");
+    for one in &report.findings {
+        finding(page, one)?;
     }
     page.push_str("<h2>Looked for</h2><ul>");
     for line in &summary.checked {
@@ -99,32 +84,32 @@ fn origin(report: &Report, inputs: &[String]) -> String {
     [begun, hosts, Some(files.join(", "))].into_iter().flatten().collect::<Vec<_>>().join(" \u{b7} ")
 }
 
-/// One lane for each chain, each occurrence where it was, in the colour of its main cause. The drawing has no text in
+/// One lane for each finding, each occurrence where it was, in the colour of its main cause. The drawing has no text in
 /// it, which would shrink with it on a narrow screen.
 fn timeline(page: &mut String, report: &Report) -> fmt::Result {
     let (start_ns, dur_ns) = (report.summary.mono_ns, report.summary.dur_ns.max(1));
     let x = |ns: u64| ns.saturating_sub(start_ns) as f64 / dur_ns as f64 * WIDTH;
-    for chain in &report.chains {
-        let what = match chain.op {
-            Kind::Gap => format!("gap before {}", call(chain)),
+    for finding in &report.findings {
+        let what = match finding.op {
+            Kind::Gap => format!("gap before {}", call(finding)),
             Kind::Oom => "kill for memory".to_owned(),
-            op => format!("{} {}", op.name(), call(chain)),
+            op => format!("{} {}", op.name(), call(finding)),
         };
-        let (name, id) = (esc(&format!("{what} of {} ({})", chain.comm, chain.pid)), esc(&chain.id));
+        let (name, id) = (esc(&format!("{what} of {} ({})", finding.comm, finding.pid)), esc(&finding.id));
         write!(page, "<div class=\"name\"><a href=\"#{id}\">{name}</a></div>")?;
         write!(
             page,
             "<svg class=\"lane\" viewBox=\"0 0 {WIDTH} 18\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{name}\">\
              <rect width=\"{WIDTH}\" height=\"18\" fill=\"#8883\"/>"
         )?;
-        let whole = [(chain.mono_ns, chain.dur_ns, chain.causes.first(), chain.lost_ns)];
-        let parts: Vec<_> = if chain.occurrences.is_empty() {
+        let whole = [(finding.lost.mono_ns, finding.lost.dur_ns, finding.lost.causes.first(), finding.lost.lost_ns)];
+        let parts: Vec<_> = if finding.occurrences.is_empty() {
             whole.to_vec()
         } else {
-            chain.occurrences.iter().map(|o| (o.mono_ns, o.dur_ns, o.causes.first(), o.dur_ns)).collect()
+            finding.occurrences.iter().map(|o| (o.mono_ns, o.dur_ns, o.causes.first(), o.dur_ns)).collect()
         };
         for (mono_ns, len_ns, cause, lost_ns) in parts {
-            let width = (x(mono_ns + len_ns) - x(mono_ns)).max(if chain.op == Kind::Oom { 3.0 } else { 0.6 });
+            let width = (x(mono_ns + len_ns) - x(mono_ns)).max(if finding.op == Kind::Oom { 3.0 } else { 0.6 });
             // At the very end there is no room to the right.
             let left = x(mono_ns).min(WIDTH - width);
             let what = cause.map_or("unexplained", |c| c.cause.name());
@@ -137,90 +122,61 @@ fn timeline(page: &mut String, report: &Report) -> fmt::Result {
         }
         page.push_str("</svg>\n");
     }
-    asides(page, report, x)?;
     page.push_str("<div class=\"axis\">");
     for ns in [0, dur_ns / 2, dur_ns] {
         write!(page, "<span>{}</span>", esc(&Nanos(ns).to_string()))?;
     }
     page.push_str("</div>\n<p class=\"key\">");
     for cause in Cause::ALL {
-        if report.chains.iter().any(|c| c.causes.iter().any(|line| line.cause == cause)) {
+        if report.findings.iter().any(|c| c.lost.causes.iter().any(|line| line.cause == cause)) {
             write!(page, "<span><i style=\"background:{}\"></i>{}</span>", colour(Some(cause)), cause.name())?;
         }
     }
-    if report.chains.iter().any(|c| c.unexplained_ns > 0) {
+    if report.findings.iter().any(|c| c.lost.unexplained_ns > 0) {
         write!(page, "<span><i style=\"background:{}\"></i>unexplained</span>", colour(None))?;
     }
     page.push_str("</p>\n");
     Ok(())
 }
 
-/// One lane for each process that was seen to start up or to wind down.
-fn asides(page: &mut String, report: &Report, x: impl Fn(u64) -> f64) -> fmt::Result {
-    let mut pids: Vec<u32> = report.asides.iter().map(|aside| aside.pid).collect();
-    pids.sort_unstable();
-    pids.dedup();
-    for pid in pids {
-        let own: Vec<&Aside> = report.asides.iter().filter(|aside| aside.pid == pid).collect();
-        let name = esc(&format!("{} ({pid}) starting up and winding down: counted nowhere", own[0].comm));
-        write!(
-            page,
-            "<div class=\"name\">{name}</div><svg class=\"lane\" viewBox=\"0 0 {WIDTH} 18\" preserveAspectRatio=\"none\" \
-             role=\"img\" aria-label=\"{name}\"><rect width=\"{WIDTH}\" height=\"18\" fill=\"#8883\"/>"
-        )?;
-        for aside in own {
-            let (left, right) = (x(aside.mono_ns), x(aside.mono_ns + aside.dur_ns).min(WIDTH));
-            write!(
-                page,
-                "<rect x=\"{left:.2}\" y=\"6\" width=\"{:.2}\" height=\"6\" fill=\"#607d8b\"><title>{}: {}</title></rect>",
-                (right - left).max(0.6),
-                esc(&Nanos(aside.dur_ns).to_string()),
-                aside.what
-            )?;
-        }
-        page.push_str("</svg>\n");
-    }
-    Ok(())
-}
-
-fn chain(page: &mut String, chain: &Chain) -> fmt::Result {
-    let class = chain.severity.name();
+fn finding(page: &mut String, finding: &Finding) -> fmt::Result {
+    let class = finding.severity.name();
     writeln!(
         page,
         "<h2 id=\"{0}\"><span class=\"{class}\">[{1}]</span> {2}</h2>",
-        esc(&chain.id),
+        esc(&finding.id),
         class.to_uppercase(),
-        esc(&chain.summary)
+        esc(&finding.story.summary)
     )?;
-    if chain.lost_ns > 0 {
-        bar(page, chain)?;
+    if finding.lost.lost_ns > 0 {
+        bar(page, finding)?;
     }
     page.push_str("<table>");
-    for line in &chain.causes {
+    for line in &finding.lost.causes {
         row(page, line)?;
     }
-    if chain.unexplained_ns > 0 {
-        let share = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
+    if finding.lost.unexplained_ns > 0 {
+        let share = finding.lost.unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64;
         write!(
             page,
             "<tr><td>unexplained<td class=\"n\">{}<td class=\"n\">{}<td>",
             pct(share),
-            esc(&Nanos(chain.unexplained_ns).to_string())
+            esc(&Nanos(finding.lost.unexplained_ns).to_string())
         )?;
     }
     page.push_str("</table><table>");
-    for line in &chain.timeline {
+    for line in &finding.story.timeline {
         write!(page, "<tr><th>{}<td>{}", line.layer, esc(&line.text))?;
     }
     page.push_str("</table>");
-    if !chain.advice.is_empty() {
+    if !finding.story.advice.is_empty() {
         page.push_str("<ul>");
-        for advice in &chain.advice {
+        for advice in &finding.story.advice {
             write!(page, "<li><b>{}</b><br>because {}", esc(&advice.text), esc(&advice.because))?;
         }
         page.push_str("</ul>");
     }
-    writeln!(page, "<p><code>{}</code></p>", esc(&chain.id))
+    writeln!(page, "<p><code>{}</code></p>", esc(&finding.id))
 }
 
 fn row(page: &mut String, line: &CauseLine) -> fmt::Result {
@@ -236,15 +192,15 @@ fn row(page: &mut String, line: &CauseLine) -> fmt::Result {
 }
 
 /// The causes as one bar.
-fn bar(page: &mut String, chain: &Chain) -> fmt::Result {
+fn bar(page: &mut String, finding: &Finding) -> fmt::Result {
     write!(
         page,
         "<svg class=\"bar\" viewBox=\"0 0 {WIDTH} 14\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"causes\">"
     )?;
     let mut x = 0.0;
-    let unexplained = (None, chain.unexplained_ns);
-    for (cause, ns) in chain.causes.iter().map(|c| (Some(c.cause), c.ns)).chain([unexplained]) {
-        let width = ns as f64 / chain.lost_ns.max(1) as f64 * WIDTH;
+    let unexplained = (None, finding.lost.unexplained_ns);
+    for (cause, ns) in finding.lost.causes.iter().map(|c| (Some(c.cause), c.ns)).chain([unexplained]) {
+        let width = ns as f64 / finding.lost.lost_ns.max(1) as f64 * WIDTH;
         write!(page, "<rect x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" height=\"14\" fill=\"{}\"/>", colour(cause))?;
         x += width;
     }
@@ -263,6 +219,7 @@ fn colour(cause: Option<Cause>) -> &'static str {
         Some(Cause::Quota) => "#ef6c00",
         Some(Cause::WorkerQuota) => "#ffb300",
         Some(Cause::Steal) => "#6d4c41",
+        Some(Cause::CudaCall) => "#c0a000",
         Some(Cause::IoWait) => "#1a73e8",
         Some(Cause::WorkerIo) => "#4fc3f7",
         Some(Cause::Blocked) => "#5c6bc0",

@@ -2,11 +2,11 @@
 //! text.
 
 mod advice;
-pub mod csv;
-pub mod html;
+pub(crate) mod csv;
+pub(crate) mod html;
 pub mod model;
 pub mod sentences;
-pub mod text;
+pub(crate) mod text;
 
 use ingero_common::clock::Ts;
 use ingero_common::host::{InstanceId, ProcessInstance, Program};

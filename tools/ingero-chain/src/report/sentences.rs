@@ -3,6 +3,7 @@
 //! A cause with less than a tenth of the lost time is not named as one. Advice names what in the records led
 //! to it, and there is none where the records don't say why.
 
+use ingero_common::cuda_api::Class;
 use ingero_common::host::Interner;
 use ingero_common::text::{Bytes, Nanos, counted};
 
@@ -12,7 +13,7 @@ use crate::blame::{Cause, CauseLine, WhoNs};
 use crate::input::kills::{Kill, Kills};
 use crate::input::samples::Samples;
 use crate::report::advice;
-use crate::report::model::{Finding, Kind, Summary, TimelineLine};
+use crate::report::model::{Finding, Kind, Launches, OpLine, Summary, TimelineLine};
 use crate::stats::totals::Block;
 
 /// A cause with a smaller share isn't named.
@@ -70,7 +71,7 @@ impl Machine {
             machine.cpus = machine.cpus.max(sample.cpus);
             machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
             machine.throttled_ns += sample.throttled_ns(finding.pid);
-            machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().finding(sample.mem_avail_bytes).min();
+            machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().chain(sample.mem_avail_bytes).min();
             if let Some(used) = sample.swap_used_bytes {
                 swap = Some((swap.map_or(used, |(first, _)| first), used));
             }
@@ -113,28 +114,35 @@ fn summary(finding: &Finding) -> String {
         Kind::Gap => {
             let bound = if finding.extra.proven == Some(true) { "the GPU waited" } else { "the GPU waited at most" };
             let times = if finding.lost.n == 1 { "once".to_owned() } else { format!("{} times", finding.lost.n) };
-            format!("{bound} {lost} ({percent} of the time), {times}, for {} to make the next {call}", name(finding))
+            format!("{bound} {lost} ({percent} of the loop), {times}, for {} to make the next {call}", name(finding))
         }
+        Kind::Total => format!(
+            "{} gaps before {} kinds of call, {lost} in total ({percent} of the loop), in {}",
+            finding.lost.n,
+            finding.extra.kinds.unwrap_or(0),
+            name(finding)
+        ),
         Kind::SlowCall => {
-            let class = Class::of(&finding.call.call_src, &finding.call.call);
+            let function = ingero_common::cuda_api::find(&finding.call.call_src, &finding.call.call);
+            let launches = function.is_some_and(|function| function.enqueues() && function.class != Class::Copy);
             let waits = match gpu_at_work(finding) {
-                true if matches!(class, Class::Launch | Class::Set | Class::Collective) => {
-                    ", mostly waiting for room in the queue of the GPU, which was at work"
-                }
+                true if launches => ", mostly waiting for room in the queue of the GPU, which was at work",
                 true => ", mostly waiting for the GPU, which was at work",
                 false => "",
             };
-            format!("{call} took {lost} more than usual in {} ({percent} of the time){waits}", count(finding.lost.n, "call"))
+            format!("{call} took {lost} more than usual in {} ({percent} of the loop){waits}", count(finding.lost.n, "call"))
         }
-        Kind::Stall if finding.extra.proven.is_none() => format!("{call} of {} has not returned for {lost}", name(finding)),
+        Kind::HostCalls => host_calls(finding),
+        Kind::LaunchBound => launch_bound(finding),
+        Kind::Stall if finding.extra.proven.is_none() => {
+            format!("{call} of {} has not returned for {lost}", name(finding))
+        }
         Kind::Stall => format!("{} has made no call for the last {lost}; the last one was {call}", name(finding)),
-        Kind::Drop => format!(
-            "{} called {call} less often than usual for {}: {lost} ({percent} of the time) went into neither calls nor gaps",
-            name(finding),
-            Nanos(finding.lost.dur_ns)
-        ),
         Kind::Oom => String::new(),
     };
+    if finding.op == Kind::LaunchBound {
+        return head;
+    }
     let causes: Vec<String> = named(finding).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
     let mut text = head;
     if causes.is_empty() {
@@ -151,6 +159,46 @@ fn summary(finding: &Finding) -> String {
         text.push_str(&format!("; {} unexplained", pct(unexplained)));
     }
     text
+}
+
+fn host_calls(finding: &Finding) -> String {
+    let what = match finding.extra.class {
+        Some("memory") => "allocating and freeing memory",
+        Some("load") => "loading code",
+        _ => "copies that block the host",
+    };
+    let ops: Vec<String> =
+        finding.extra.ops.iter().take(3).map(|op| format!("{} of {}", count(op.n, "call"), op.op)).collect();
+    format!(
+        "{} spent {} of its loop ({}) in {what}: {}",
+        name(finding),
+        Nanos(finding.lost.lost_ns),
+        pct(finding.lost.lost_share),
+        ops.join(", ")
+    )
+}
+
+fn launch_bound(finding: &Finding) -> String {
+    let Some(launches) = finding.extra.launches else { return String::new() };
+    let how = format!(
+        "{} launches, one every {} ({} of it in the call)",
+        launches.n,
+        Nanos(launches.each_ns),
+        Nanos(launches.call_ns)
+    );
+    match launches.err_ns {
+        Some(err_ns) => format!(
+            "{} is bound by its launches: beyond the gaps, the GPU was idle for {} of the loop ({}, give or take {}); {how}",
+            name(finding),
+            Nanos(finding.lost.lost_ns),
+            pct(finding.lost.lost_share),
+            Nanos(err_ns)
+        ),
+        None => format!(
+            "{} is bound by its launches: it hardly ever has to wait for the GPU; {how}; how much is lost is not known without samples of the GPU's use",
+            name(finding)
+        ),
+    }
 }
 
 /// What may be missing in the records; `None` where nothing is known to be.
@@ -193,6 +241,10 @@ pub(crate) fn phrase(line: &CauseLine) -> String {
         Cause::Sleep => "asleep, woken by no thread (a timer or an interrupt)".into(),
         Cause::OffCpu => "off the CPU, in a state that is not on record".into(),
         Cause::Steal => "possibly stolen by the hypervisor".into(),
+        Cause::CudaCall => {
+            let ops: Vec<&str> = line.ops.iter().take(3).map(|op| op.op.as_str()).collect();
+            format!("in CUDA calls that give the GPU nothing to do ({})", ops.join(", "))
+        }
     }
 }
 
@@ -310,18 +362,30 @@ fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
     if !host.is_empty() {
         lines.push(TimelineLine { layer: "HOST", text: host.join("; ") });
     }
-    let (p50, max) = (Nanos(finding.p50_ns), Nanos(finding.max_ns));
+    let times = finding.times.clone().unwrap_or_default();
+    let (p50, max) = (Nanos(times.p50_ns), Nanos(times.max_ns));
     let text = match finding.op {
-        Kind::Oom => return lines,
-        Kind::Gap => {
-            format!("{} before {}, the longest {max}; usually {p50} between calls", count(finding.lost.n, "gap"), call(finding))
-        }
+        Kind::Oom | Kind::Total => return lines,
+        Kind::Gap => format!(
+            "{} before {}: median {p50}, longest {max}",
+            count(finding.lost.n, "gap"),
+            call(finding)
+        ),
         Kind::SlowCall => {
             let calls = count(finding.lost.n, "call");
             format!("{}: {calls} of up to {max}, usually {p50} (time of the call on the host)", call(finding))
         }
-        Kind::Stall => format!("{}: nothing returned for {}; usually {p50}", call(finding), Nanos(finding.lost.lost_ns)),
-        Kind::Drop => format!("{}: one in {max} for {}, usually one in {p50}", call(finding), Nanos(finding.lost.dur_ns)),
+        Kind::HostCalls => {
+            let op = |op: &OpLine| format!("{} {}x {}", op.op, op.n, Nanos(op.ns));
+            finding.extra.ops.iter().map(op).collect::<Vec<_>>().join(", ")
+        }
+        Kind::LaunchBound => match finding.extra.launches {
+            Some(Launches { n, per_step: Some(per_step), .. }) => {
+                format!("{} in all, {per_step} between two waits for the GPU", counted(n, "launch", "launches"))
+            }
+            _ => return lines,
+        },
+        Kind::Stall => format!("{}: nothing returned for {}", call(finding), Nanos(finding.lost.lost_ns)),
     };
     lines.push(TimelineLine { layer: "CUDA", text });
     lines

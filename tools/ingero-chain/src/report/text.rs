@@ -1,16 +1,17 @@
-//! A report for people: the same numbers as the records, one block for each chain.
+//! A report for people: the same numbers as the records, one block for each finding.
 
 use std::io::{self, Write};
 
 use ingero_common::text::{Bytes, Nanos, Printable, counted};
 
-use crate::cause::Cause;
-use crate::chain::{CallLine, Chain, Kind, Occurrence, ProcessReport, Report, Severity, Summary};
-use crate::words::{self, count, pct};
+use crate::blame::Cause;
+use crate::findings::severity::Severity;
+use crate::report::model::{CallLine, Finding, Kind, Occurrence, ProcessReport, Report, Summary};
+use crate::report::sentences::{self, count, pct};
 
 /// Colours of a terminal; all empty where none are wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Style {
+pub(crate) struct Style {
     /// Whether to colour.
     pub colour: bool,
 }
@@ -22,9 +23,9 @@ impl Style {
 }
 
 /// Writes the whole report.
-pub fn write(out: &mut impl Write, report: &Report, per_process: bool, style: Style) -> io::Result<()> {
-    for one in &report.chains {
-        chain(out, one, style)?;
+pub(crate) fn write(out: &mut impl Write, report: &Report, per_process: bool, style: Style) -> io::Result<()> {
+    for one in &report.findings {
+        finding(out, one, style)?;
     }
     if per_process {
         for one in &report.processes {
@@ -43,13 +44,13 @@ fn tag(severity: Severity, style: Style) -> String {
     style.paint(&format!("[{}]", severity.name().to_uppercase()), colour)
 }
 
-fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
-    writeln!(out, "{} {}", tag(chain.severity, style), safe(&chain.summary))?;
-    writeln!(out, "       {}", numbers(chain))?;
-    for line in &chain.timeline {
+fn finding(out: &mut impl Write, finding: &Finding, style: Style) -> io::Result<()> {
+    writeln!(out, "{} {}", tag(finding.severity, style), safe(&finding.story.summary))?;
+    writeln!(out, "       {}", numbers(finding))?;
+    for line in &finding.story.timeline {
         writeln!(out, "       {:<6} | {}", line.layer, safe(&line.text))?;
     }
-    for cause in &chain.causes {
+    for cause in &finding.lost.causes {
         let who: Vec<String> =
             cause.who.iter().take(4).map(|w| format!("{} ({}) {}", safe(&w.comm), w.pid, Nanos(w.ns))).collect();
         let name = cause.cause.name();
@@ -64,22 +65,22 @@ fn chain(out: &mut impl Write, chain: &Chain, style: Style) -> io::Result<()> {
         );
         writeln!(out, "{}", line.trim_end())?;
     }
-    if chain.unexplained_ns > 0 {
-        let share = chain.unexplained_ns as f64 / chain.lost_ns.max(1) as f64;
-        writeln!(out, "       {:>5} {:<16} {:>8}", pct(share), "unexplained", Nanos(chain.unexplained_ns).to_string())?;
+    if finding.lost.unexplained_ns > 0 {
+        let share = finding.lost.unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64;
+        writeln!(out, "       {:>5} {:<16} {:>8}", pct(share), "unexplained", Nanos(finding.lost.unexplained_ns).to_string())?;
     }
-    for advice in &chain.advice {
+    for advice in &finding.story.advice {
         writeln!(out, "       try: {}", safe(&advice.text))?;
         writeln!(out, "            because {}", safe(&advice.because))?;
     }
-    for one in &chain.occurrences {
+    for one in &finding.occurrences {
         occurrence(out, one)?;
     }
-    writeln!(out, "       id {}", safe(&chain.id))?;
+    writeln!(out, "       id {}", safe(&finding.id))?;
     writeln!(out)
 }
 
-/// One line of a chain's evidence.
+/// One line of a finding's evidence.
 fn occurrence(out: &mut impl Write, one: &Occurrence) -> io::Result<()> {
     let at = one.ts.as_ref().map_or_else(|| one.mono_ns.to_string(), |ts| ts.as_str().to_owned());
     let mut parts: Vec<String> = Vec::new();
@@ -95,38 +96,34 @@ fn occurrence(out: &mut impl Write, one: &Occurrence) -> io::Result<()> {
 }
 
 /// The one line of numbers.
-fn numbers(chain: &Chain) -> String {
+fn numbers(finding: &Finding) -> String {
     let mut parts = Vec::new();
-    if chain.op == Kind::Oom {
-        return match chain.resident_bytes {
+    if finding.op == Kind::Oom {
+        return match finding.extra.resident_bytes {
             Some(bytes) => format!("{} resident", Bytes(bytes)),
             None => "resident memory not on record".into(),
         };
     }
-    if let Some(p99_ns) = chain.p99_ns {
-        parts.push(format!("p99 {}", Nanos(p99_ns)));
+    let times = finding.times.clone().unwrap_or_default();
+    if finding.times.is_some() {
+        parts.push(format!("longest {}", Nanos(times.max_ns)));
+        parts.push(format!("p50 {}", Nanos(times.p50_ns)));
     }
-    let max = Nanos(chain.max_ns);
-    parts.push(if chain.op == Kind::Drop { format!("one call in {max}") } else { format!("longest {max}") });
-    if let Some(ratio) = chain.ratio.0 {
-        parts.push(format!("{ratio:.1}x the usual"));
-    }
-    parts.push(format!("p50 {}", Nanos(chain.p50_ns)));
-    parts.push(format!("lost {} = {}", Nanos(chain.lost_ns), pct(chain.lost_share)));
-    if let Some(proven) = chain.proven {
-        parts.push(match (proven, chain.op) {
+    parts.push(format!("lost {} = {}", Nanos(finding.lost.lost_ns), pct(finding.lost.lost_share)));
+    if let Some(proven) = finding.extra.proven {
+        parts.push(match (proven, finding.op) {
             (true, _) => "proven idle".into(),
-            (false, Kind::Gap) if chain.proven_ns.unwrap_or(0) > 0 => {
-                format!("upper bound, {} proven idle", Nanos(chain.proven_ns.unwrap_or(0)))
+            (false, Kind::Gap) if finding.extra.proven_ns.unwrap_or(0) > 0 => {
+                format!("upper bound, {} proven idle", Nanos(finding.extra.proven_ns.unwrap_or(0)))
             }
             _ => "upper bound: the GPU may have had work left".into(),
         });
     }
-    if let Some(period) = chain.period {
+    if let Some(period) = times.period {
         parts.push(format!("every {} ({})", Nanos(period.ns), count(period.every, "call")));
     }
-    if chain.evidence.lost > 0 {
-        parts.push(format!("{} lost there", count(chain.evidence.lost, "record")));
+    if finding.evidence.lost > 0 {
+        parts.push(format!("{} lost there", count(finding.evidence.lost, "record")));
     }
     parts.join(" | ")
 }
@@ -141,9 +138,6 @@ fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
         process.role,
         Nanos(process.dur_ns)
     )?;
-    if let Some(share) = process.between_calls_share {
-        writeln!(out, "       between calls {} of the time", pct(share))?;
-    }
     calls(out, &process.calls)?;
     let s = &process.switches;
     if s.voluntary + s.preempted > 0 {
@@ -164,7 +158,7 @@ fn process(out: &mut impl Write, process: &ProcessReport) -> io::Result<()> {
 fn calls(out: &mut impl Write, calls: &[CallLine]) -> io::Result<()> {
     let name = |call: &CallLine| {
         let dir = call.dir.as_ref().map(|dir| format!(" {dir}")).unwrap_or_default();
-        let size = call.size_bytes.map(|bytes| format!(", {}", words::size(bytes))).unwrap_or_default();
+        let size = call.size_bytes.map(|bytes| format!(", {}", sentences::size(bytes))).unwrap_or_default();
         safe(&format!("{}{dir}{size}", call.op)).to_string()
     };
     let names: Vec<String> = calls.iter().map(name).collect();
@@ -182,21 +176,18 @@ fn calls(out: &mut impl Write, calls: &[CallLine]) -> io::Result<()> {
     Ok(())
 }
 
-/// One line for each chain: its severity, what it cost, its main cause, its id.
-pub fn list(out: &mut impl Write, report: &Report) -> io::Result<()> {
-    for chain in &report.chains {
-        let cause = chain.causes.first().map_or("unexplained", |line| line.cause.name());
-        let (severity, lost) = (chain.severity.name(), Nanos(chain.lost_ns).to_string());
-        writeln!(out, "{severity:<6} {lost:>8} {:>6} {cause:<16} {}", pct(chain.lost_share), safe(&chain.id))?;
+/// One line for each finding: its severity, what it cost, its main cause, its id.
+pub(crate) fn list(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    for finding in &report.findings {
+        let cause = finding.lost.causes.first().map_or("unexplained", |line| line.cause.name());
+        let (severity, lost) = (finding.severity.name(), Nanos(finding.lost.lost_ns).to_string());
+        writeln!(out, "{severity:<6} {lost:>8} {:>6} {cause:<16} {}", pct(finding.lost.lost_share), safe(&finding.id))?;
     }
     out.flush()
 }
 
 fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<()> {
     let counts = summary.chains;
-    for total in &summary.gaps {
-        writeln!(out, "{} {}", tag(total.severity, style), safe(&words::total(total)))?;
-    }
     let found = match counts.high + counts.medium + counts.low {
         0 => "nothing found".to_owned(),
         _ => format!("{} high, {} medium, {} low", counts.high, counts.medium, counts.low),
@@ -207,14 +198,11 @@ fn summary(out: &mut impl Write, summary: &Summary, style: Style) -> io::Result<
         "{} in {}: {}, {} of {}",
         style.paint(&found, "1"),
         Nanos(summary.dur_ns),
-        count(summary.records, "record"),
-        count(summary.calls, "call"),
-        counted(summary.processes, "process", "processes")
+        count(summary.stream.records, "record"),
+        count(summary.stream.calls, "call"),
+        counted(summary.stream.processes, "process", "processes")
     )?;
-    for line in words::counted_nowhere(summary) {
-        writeln!(out, "{line}")?;
-    }
-    if let Some(what) = words::incomplete(summary) {
+    if let Some(what) = sentences::incomplete(summary) {
         writeln!(out, "not complete: {what}")?;
     }
     if counts.high + counts.medium + counts.low == 0 {

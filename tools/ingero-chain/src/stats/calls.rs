@@ -25,13 +25,13 @@ use crate::stats::period;
 use crate::stats::quantiles::Quantiles;
 
 /// A slow call lasts so many times the median…
-pub const SLOW_FACTOR: u64 = 3;
+pub(crate) const SLOW_FACTOR: u64 = 3;
 /// …and so much longer than it.
-pub const SLOW_NS: u64 = 100_000;
+pub(crate) const SLOW_NS: u64 = 100_000;
 /// A median of fewer calls says nothing.
-pub const MIN_CALLS: u64 = 5;
+pub(crate) const MIN_CALLS: u64 = 5;
 /// Percentiles near the end need so many.
-pub const MIN_CALLS_P99: u64 = 100;
+pub(crate) const MIN_CALLS_P99: u64 = 100;
 /// Candidates kept one by one in each group…
 const MAX_CANDIDATES: usize = 1024;
 /// …of which so many of the youngest in any case: it may not be known yet what was lost meanwhile.
@@ -41,7 +41,7 @@ const MAX_GROUPS: usize = 512;
 
 /// Which calls are compared with one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct GroupKey {
+pub(crate) struct GroupKey {
     /// `cudart`, `cuda` or `nccl`.
     pub source: Name,
     /// The API name.
@@ -54,7 +54,7 @@ pub struct GroupKey {
 
 impl GroupKey {
     /// The group of a call.
-    pub fn of(record: &Record<'_>, names: &mut Interner) -> Self {
+    pub(crate) fn of(record: &Record<'_>, names: &mut Interner) -> Self {
         Self {
             source: names.id(&record.src),
             op: names.id(&record.op),
@@ -69,7 +69,7 @@ impl GroupKey {
     }
 
     /// The bytes that calls of the group carry: from, to (both included).
-    pub fn bytes(self) -> Option<(u64, u64)> {
+    pub(crate) fn bytes(self) -> Option<(u64, u64)> {
         let log2 = self.size.checked_sub(1)?;
         let from = 1_u64 << log2;
         Some((from, from - 1 + from))
@@ -155,7 +155,7 @@ const UNKNOWN: usize = 5;
 
 /// What is known besides the calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     /// Samples of the machine.
     pub samples: &'a Samples,
     /// Lost scheduler records.
@@ -164,7 +164,7 @@ pub struct Facts<'a> {
 
 /// When a call was made, and what it may have waited for.
 #[derive(Clone, Copy, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     /// Start, CLOCK_MONOTONIC nanoseconds.
     pub start_ns: u64,
     /// How long it took.
@@ -254,7 +254,7 @@ struct SlowSum {
 
 /// All calls of one group.
 #[derive(Debug)]
-pub struct Group {
+pub(crate) struct Group {
     function: Known,
     pid: u32,
     /// Durations of all calls that aren't cold.
@@ -273,7 +273,7 @@ pub struct Group {
 
 /// Where a group's calls were slow.
 #[derive(Clone, Debug)]
-pub struct Slow {
+pub(crate) struct Slow {
     /// How many calls.
     pub n: u64,
     /// Sum of (duration - median).
@@ -372,7 +372,7 @@ impl Group {
     }
 
     /// Its slow calls; `None` where there are none or too few calls to say.
-    pub fn slow(&self, samples: &Samples, doubtful: &LostRanges) -> Option<Slow> {
+    pub(crate) fn slow(&self, samples: &Samples, doubtful: &LostRanges) -> Option<Slow> {
         if self.durations.len() < MIN_CALLS {
             return None;
         }
@@ -400,7 +400,7 @@ impl Group {
     }
 
     /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole breakdown.
-    pub fn slow_calls<'a>(
+    pub(crate) fn slow_calls<'a>(
         &'a self,
         samples: &'a Samples,
         doubtful: &'a LostRanges,
@@ -458,7 +458,7 @@ impl SlowSum {
         let stolen_ns = u128::from(on_cpu) * u128::from(self.stolen_ns) / u128::from(self.on_cpu_ns.max(1));
         let stolen_ns = stolen_ns as u64;
         let mut breakdown = Parts { waiting, asleep, disk, off_unknown, on_cpu: on_cpu - stolen_ns, unknown }.breakdown();
-        breakdown.add(Cause::Steal, Party::default(), stolen_ns);
+        breakdown.add(Cause::Steal, Task::default(), stolen_ns);
         self.split_waiting(waiting, &mut breakdown);
         breakdown
     }
@@ -506,13 +506,13 @@ fn apportion(weights: [u128; 6], whole: u64) -> [u64; 6] {
 
 /// The groups of one process.
 #[derive(Debug, Default)]
-pub struct Groups {
+pub(crate) struct Groups {
     all: HashMap<GroupKey, Group>,
 }
 
 impl Groups {
     /// Whether the group has had a call yet.
-    pub fn has(&self, key: GroupKey) -> bool {
+    pub(crate) fn has(&self, key: GroupKey) -> bool {
         self.all.contains_key(&key)
     }
 
@@ -524,14 +524,14 @@ impl Groups {
     }
 
     /// Adds a call that isn't cold.
-    pub fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Interner, facts: Facts<'_>) {
+    pub(crate) fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Interner, facts: Facts<'_>) {
         if let Some(group) = self.all.get_mut(&key) {
             group.add(record, call, names, facts);
         }
     }
 
     /// One group.
-    pub fn get(&self, key: GroupKey) -> Option<&Group> {
+    pub(crate) fn get(&self, key: GroupKey) -> Option<&Group> {
         self.all.get(&key)
     }
 
@@ -554,7 +554,7 @@ impl Groups {
     }
 
     /// All groups, in an order that doesn't depend on that of the records.
-    pub fn sorted<'a>(&'a self, names: &'a Interner) -> Vec<(GroupKey, &'a Group)> {
+    pub(crate) fn sorted<'a>(&'a self, names: &'a Interner) -> Vec<(GroupKey, &'a Group)> {
         let mut all: Vec<_> = self.all.iter().map(|(&k, g)| (k, g)).collect();
         all.sort_by_key(|(k, _)| (names.text(k.source), names.text(k.op), names.text(k.dir), k.size));
         all
@@ -562,7 +562,7 @@ impl Groups {
 }
 
 /// What a call that has not returned went through so far, in causes that add up to `dur_ns`.
-pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Breakdown {
+pub(crate) fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Breakdown {
     let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
     let parts = Parts::of(host.as_ref(), dur_ns);
     let (mut breakdown, waiting) = (parts.breakdown(), parts.waiting);
@@ -573,6 +573,6 @@ pub fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Brea
 }
 
 /// Whether what a call went through was mainly waiting for a CPU, which has nothing to do with warming up.
-pub fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
+pub(crate) fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
     Parts::of_record(record, dur_ns).waiting > dur_ns / 2
 }

@@ -17,7 +17,7 @@ fn record(histogram: &mut Histogram<u32>, ns: u64) {
 
 /// A set of durations in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Quantiles {
+pub(crate) struct Quantiles {
     values: Values,
     max_ns: u64,
 }
@@ -36,7 +36,7 @@ impl Default for Quantiles {
 
 impl Quantiles {
     /// Adds one.
-    pub fn add(&mut self, ns: u64) {
+    pub(crate) fn add(&mut self, ns: u64) {
         self.max_ns = self.max_ns.max(ns);
         match &mut self.values {
             Values::Exact(values) if values.len() < MAX_EXACT => values.push(ns),
@@ -53,7 +53,7 @@ impl Quantiles {
     }
 
     /// How many.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match &self.values {
             Values::Exact(values) => values.len() as u64,
             Values::Rough(histogram) => histogram.len(),
@@ -61,17 +61,17 @@ impl Quantiles {
     }
 
     /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The largest; 0 where there are none.
-    pub fn max_ns(&self) -> u64 {
+    pub(crate) fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
     /// The smallest value that at least `q` (0 to 1) of all values don't exceed; 0 where there are none.
-    pub fn quantile_ns(&self, q: f64) -> u64 {
+    pub(crate) fn quantile_ns(&self, q: f64) -> u64 {
         match &self.values {
             Values::Exact(values) if values.is_empty() => 0,
             Values::Exact(values) => {
@@ -85,7 +85,7 @@ impl Quantiles {
     }
 
     /// The median.
-    pub fn median_ns(&self) -> u64 {
+    pub(crate) fn median_ns(&self) -> u64 {
         self.quantile_ns(0.5)
     }
 }

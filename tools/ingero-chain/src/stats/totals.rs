@@ -8,7 +8,7 @@ use crate::blame::cpus::CpuSet;
 
 /// Sums over one life of a process.
 #[derive(Clone, Debug, Default)]
-pub struct Stats {
+pub(crate) struct Stats {
     voluntary: u64,
     preempted: u64,
     off_ns: u128,
@@ -62,7 +62,7 @@ impl Block {
 
 impl Stats {
     /// Adds a time off the CPU, which ended on `cpu`.
-    pub fn switch(&mut self, off: &OffCpu, cpu: Option<u32>) {
+    pub(crate) fn switch(&mut self, off: &OffCpu, cpu: Option<u32>) {
         cpu.into_iter().for_each(|cpu| self.cpus.add(cpu));
         if off.state == State::Preempted {
             self.preempted += 1;
@@ -75,18 +75,18 @@ impl Stats {
     }
 
     /// Adds page allocations.
-    pub fn pages(&mut self, record: &Record<'_>) {
+    pub(crate) fn pages(&mut self, record: &Record<'_>) {
         self.pages = self.pages.saturating_add(record.count.unwrap_or(1));
         self.page_bytes = self.page_bytes.saturating_add(record.bytes.unwrap_or(0));
     }
 
     /// Adds a request to a block device.
-    pub fn block(&mut self, record: &Record<'_>) {
+    pub(crate) fn block(&mut self, record: &Record<'_>) {
         self.block.add(record);
     }
 
     /// As a `process` record has it.
-    pub fn switches(&self) -> Switches {
+    pub(crate) fn switches(&self) -> Switches {
         let n = self.voluntary + self.preempted;
         Switches {
             voluntary: self.voluntary,
