@@ -243,7 +243,7 @@ impl Engine {
     /// Until when calls of `process` would have been seen.
     pub(crate) fn end_of_ns(&self, process: &CudaProcess) -> u64 {
         let end_ns = self.end_ns();
-        match process.life(&self.tasks).and_then(|life| life.cuda_watch.until_ns()) {
+        match process.life(&self.tasks).and_then(|life| life.watch(Side::Cuda).until_ns()) {
             Some(until_ns) => until_ns.min(end_ns),
             None => end_ns,
         }
@@ -252,7 +252,7 @@ impl Engine {
     /// Whether that is because its tracer said that it stops, so that what was going on then is on record.
     pub(crate) fn ends_in_order(&self, process: &CudaProcess) -> bool {
         let life = process.life(&self.tasks);
-        self.tracers.cuda_in_order() || life.is_some_and(|life| life.cuda_watch.stopped_in_order())
+        self.tracers.cuda_in_order() || life.is_some_and(|life| life.watch(Side::Cuda).stopped_in_order())
     }
 
     /// What paths are read from.
@@ -305,7 +305,7 @@ impl Engine {
             "end" => {
                 self.tracers.stop(record, end_ns);
                 if let Some(side) = Tracers::side(record) {
-                    self.tasks.tracer_stopped(side, end_ns);
+                    self.tasks.tracers_stopped(|watcher| watcher == side.into(), end_ns);
                 }
             }
             _ => {}
@@ -378,7 +378,7 @@ impl Engine {
             // It ends while it runs. Who has the CPU then is not on record.
             self.cpu_timeline.switched_out(this, came, at_ns, Thread::default(), at_ns);
         }
-        self.tasks.exit_thread(tid, at_ns);
+        self.tasks.exit_thread(pid, tid, at_ns);
         let Some(life) = self.tasks.find_process(pid, at_ns).map(|life| life.id) else { return };
         if let Some((_, process)) = self.cuda.range_mut(Program::all_of(life)).next_back() {
             process.thread_ended(tid);
@@ -431,7 +431,7 @@ impl Engine {
                 self.cpu_timeline.switched_in(this, SwitchedIn { at_ns: end_ns, cpu }, prev);
             }
             let life = self.tasks.process_over(pid, start_ns, end_ns);
-            life.sched_watch.heard(end_ns);
+            life.watch_mut(Side::Sched).heard(end_ns);
             if tid == pid {
                 life.name = this.name;
             }
@@ -456,7 +456,7 @@ impl Engine {
         if life.birth.is_some_and(|birth| birth.at_ns > end_ns) {
             return;
         }
-        life.cuda_watch.heard(end_ns);
+        life.watch_mut(Side::Cuda).heard(end_ns);
         let (program, over) = (life.program_at(start_ns), life.is_over(start_ns));
         let process = self.cuda.entry(program).or_insert_with(|| {
             let began_ns = life.program_start_ns(program);

@@ -34,7 +34,7 @@
 //! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
 
 use ingero_common::host::{
-    CpuTimeline, Losses, OffCpu, State, Task, TaskTable, Thread, ThreadInstance, Until, WatchedPart,
+    CpuTimeline, Losses, OffCpu, OffCpuPart, Side, State, Task, TaskTable, Thread, ThreadInstance, Until, WatchedPart,
 };
 
 use crate::cause::{Bill, Cause, Slept};
@@ -54,16 +54,16 @@ const MAX_STEPS: u32 = 2_000_000;
 
 /// Where the path is: in the process that lost the time, or in the one that it waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+enum Place {
     Home,
     Away,
     /// Home again: the one that it waited for waited for it.
     Back,
 }
 
-impl Side {
+impl Place {
     fn is_away(self) -> bool {
-        self == Side::Away
+        self == Place::Away
     }
 }
 
@@ -91,14 +91,14 @@ impl Sources<'_> {
     /// The parts of [`from_ns`, `to_ns`] in which the scheduler tracer watched process `pid`.
     pub fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = WatchedPart> {
         let life = self.tasks.find_process(pid, to_ns).into_iter();
-        life.flat_map(move |life| life.sched_watch.parts(from_ns, to_ns, self.sched.ns))
+        life.flat_map(move |life| life.watch(Side::Sched).parts(from_ns, to_ns, self.sched.ns))
     }
 }
 
 /// Splits [`from_ns`, `to_ns`] of `thread`, which runs at `to_ns`, into causes.
 pub fn bill(sources: Sources<'_>, thread: Thread, from_ns: u64, to_ns: u64) -> Bill {
     let mut path = Path { sources, home: thread.pid, bill: Bill::default(), steps_left: MAX_STEPS, throttled_ns: 0 };
-    path.follow(thread, from_ns, to_ns, Side::Home, 0);
+    path.follow(thread, from_ns, to_ns, Place::Home, 0);
     debug_assert_eq!(path.bill.total_ns(), to_ns.saturating_sub(from_ns), "causes must add up to the stretch");
     path.bill
 }
@@ -113,55 +113,51 @@ struct Path<'a> {
 }
 
 impl Path<'_> {
-    fn follow(&mut self, thread: Thread, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
+    fn follow(&mut self, thread: Thread, from_ns: u64, to_ns: u64, place: Place, hops: u32) {
         if from_ns >= to_ns {
             return;
         }
         if hops > MAX_HOPS || self.steps_left == 0 {
-            return self.unknown(thread, side, to_ns - from_ns);
+            return self.unknown(thread, place, to_ns - from_ns);
         }
         let tasks = self.sources.tasks;
-        let Some(life) = tasks.thread(thread.pid, thread.tid, to_ns) else {
+        let Some(instance) = tasks.thread(thread.pid, thread.tid, to_ns) else {
             // Never seen in a record: it was never off the CPU while it was watched.
-            return self.on_cpu(thread, from_ns, to_ns, side);
+            return self.on_cpu(thread, from_ns, to_ns, place);
         };
         let mut at_ns = from_ns;
-        if let Some(birth) = life.birth.filter(|b| b.at_ns > from_ns) {
+        if let Some(birth) = instance.birth.filter(|b| b.at_ns > from_ns) {
             at_ns = birth.at_ns.min(to_ns);
-            self.hand_over(birth.parent, thread.pid, from_ns, at_ns, side, hops);
+            self.hand_over(birth.parent, thread.pid, from_ns, at_ns, place, hops);
         }
-        if life.unknown_before_ns > at_ns {
-            let known_ns = life.unknown_before_ns.min(to_ns);
+        if instance.unknown_before_ns > at_ns {
+            let known_ns = instance.unknown_before_ns.min(to_ns);
             self.bill.add_unexplained(known_ns - at_ns);
             at_ns = known_ns;
         }
-        for off in life.offs(at_ns, to_ns) {
+        for off in instance.off_cpu(at_ns, to_ns) {
             self.steps_left = self.steps_left.saturating_sub(1);
-            let off_ns = off.start_ns.max(at_ns);
-            let back_ns = off.end_ns.min(to_ns);
-            if back_ns <= at_ns {
-                continue;
+            self.on_cpu(thread, at_ns, off.start_ns, place);
+            if !place.is_away() && off.whole.state == State::Sleep && off.whole.waker.pid == 0 {
+                self.note_sleep(instance, off, to_ns);
             }
-            self.on_cpu(thread, at_ns, off_ns, side);
-            let wake_ns = off.wake_ns.clamp(off_ns, back_ns);
-            if !side.is_away() && off.state == State::Sleep && off.waker.pid == 0 {
-                self.note_sleep(life, off, wake_ns - off_ns, to_ns);
-            }
-            self.asleep(thread, off, off_ns, wake_ns, side, hops);
-            self.runnable(thread, off, wake_ns, back_ns, side);
-            at_ns = back_ns;
+            self.asleep(thread, off.whole, off.start_ns, off.wake_ns, place, hops);
+            self.runnable(thread, off.whole, off.wake_ns, off.end_ns, place);
+            at_ns = off.end_ns;
         }
-        self.on_cpu(thread, at_ns, to_ns, side);
+        self.on_cpu(thread, at_ns, to_ns, place);
     }
 
-    /// A sleep of `ns` that nobody was seen to end: the longest is remembered, and who ended the sleep that the thread went
-    /// straight back to.
-    fn note_sleep(&mut self, life: &ThreadInstance, off: &OffCpu, ns: u64, to_ns: u64) {
+    /// A sleep that nobody was seen to end: the longest is remembered, and who ended the sleep that the thread went straight
+    /// back to.
+    fn note_sleep(&mut self, thread: &ThreadInstance, off: OffCpuPart<'_>, to_ns: u64) {
+        let ns = off.wake_ns - off.start_ns;
         if ns <= self.bill.slept().ns {
             return;
         }
-        let mut back_ns = off.end_ns;
-        let renewed = life.offs(off.end_ns, to_ns).take(MAX_RENEWALS).take_while(|next| {
+        let mut back_ns = off.whole.end_ns;
+        let after = thread.off_cpu(back_ns, to_ns).map(|next| next.whole).take(MAX_RENEWALS);
+        let renewed = after.take_while(|next| {
             let straight = next.start_ns.saturating_sub(back_ns) <= STRAIGHT_BACK_NS;
             back_ns = next.end_ns;
             straight && next.state == State::Sleep
@@ -171,35 +167,37 @@ impl Path<'_> {
     }
 
     /// Off the CPU and not runnable in [`from_ns`, `to_ns`], which is part of `off`.
-    fn asleep(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
+    fn asleep(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64, place: Place, hops: u32) {
         let ns = to_ns - from_ns;
         match off.state {
-            State::Preempted => self.runnable(thread, off, from_ns, to_ns, side),
-            State::Unknown => self.bill.add(Cause::OffCpu, self.party(thread, side), ns),
-            State::Uninterruptible if side.is_away() => self.bill.add(Cause::WorkerIo, party(thread), ns),
+            State::Preempted => self.runnable(thread, off, from_ns, to_ns, place),
+            State::Stopped | State::Parked | State::Dead | State::Unknown => {
+                self.bill.add(Cause::OffCpu, self.party(thread, place), ns);
+            }
+            State::Uninterruptible if place.is_away() => self.bill.add(Cause::WorkerIo, party(thread), ns),
             State::Uninterruptible => self.bill.add(Cause::IoWait, Task::default(), ns),
-            State::Sleep if off.waker.pid == 0 => self.bill.add(Cause::Sleep, self.party(thread, side), ns),
-            State::Sleep => self.hand_over(off.waker, thread.pid, from_ns, to_ns, side, hops),
+            State::Sleep if off.waker.pid == 0 => self.bill.add(Cause::Sleep, self.party(thread, place), ns),
+            State::Sleep => self.hand_over(off.waker, thread.pid, from_ns, to_ns, place, hops),
         }
     }
 
     /// `thread_pid`'s thread waited for `other` in [`from_ns`, `to_ns`], at the end of which `other` ran.
-    fn hand_over(&mut self, other: Thread, thread_pid: u32, from_ns: u64, to_ns: u64, side: Side, hops: u32) {
+    fn hand_over(&mut self, other: Thread, thread_pid: u32, from_ns: u64, to_ns: u64, place: Place, hops: u32) {
         if from_ns >= to_ns {
             return;
         }
-        let other_side = match side {
-            _ if other.pid == thread_pid => side,
-            Side::Home => Side::Away,
-            Side::Away if other.pid == self.home => Side::Back,
+        let other_place = match place {
+            _ if other.pid == thread_pid => place,
+            Place::Home => Place::Away,
+            Place::Away if other.pid == self.home => Place::Back,
             // The one border is behind us.
-            Side::Away | Side::Back => return self.bill.add(Cause::Wait, party(other), to_ns - from_ns),
+            Place::Away | Place::Back => return self.bill.add(Cause::Wait, party(other), to_ns - from_ns),
         };
-        self.follow(other, from_ns, to_ns, other_side, hops + 1);
+        self.follow(other, from_ns, to_ns, other_place, hops + 1);
     }
 
     /// No off-CPU record covers [`from_ns`, `to_ns`]: on a CPU, as far as somebody was watching.
-    fn on_cpu(&mut self, thread: Thread, from_ns: u64, to_ns: u64, side: Side) {
+    fn on_cpu(&mut self, thread: Thread, from_ns: u64, to_ns: u64, place: Place) {
         if from_ns >= to_ns {
             return;
         }
@@ -211,13 +209,13 @@ impl Path<'_> {
                 continue;
             }
             watched_ns += part.len_ns();
-            self.watched_on_cpu(thread, part, side);
+            self.watched_on_cpu(thread, part, place);
         }
-        self.unknown(thread, side, to_ns - from_ns - watched_ns);
+        self.unknown(thread, place, to_ns - from_ns - watched_ns);
     }
 
     /// Somebody was watching, and no off-CPU record covers `part`.
-    fn watched_on_cpu(&mut self, thread: Thread, part: WatchedPart, side: Side) {
+    fn watched_on_cpu(&mut self, thread: Thread, part: WatchedPart, place: Place) {
         let (since_ns, until_ns) = (part.start_ns, part.end_ns);
         let lost_ns = doubtful_ns(self.sources.losses, thread.pid, since_ns, until_ns);
         self.bill.add_unexplained(lost_ns);
@@ -227,12 +225,12 @@ impl Path<'_> {
         }
         let stolen_ns = self.sources.samples.stolen_ns(since_ns, until_ns).min(ns);
         self.bill.add(Cause::Steal, Task::default(), stolen_ns);
-        let cause = if side.is_away() { Cause::WorkerCpu } else { Cause::HostCpu };
+        let cause = if place.is_away() { Cause::WorkerCpu } else { Cause::HostCpu };
         self.bill.add(cause, party(thread), ns - stolen_ns);
     }
 
     /// Runnable without a CPU in [`from_ns`, `to_ns`], which is part of `off`.
-    fn runnable(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64, side: Side) {
+    fn runnable(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64, place: Place) {
         let ns = to_ns.saturating_sub(from_ns);
         if ns == 0 {
             return;
@@ -250,11 +248,11 @@ impl Path<'_> {
         if !off.cpu_was_free {
             self.throttled_ns += quota_ns;
         }
-        let (quota, waiting) = match side {
-            Side::Home | Side::Back => (Cause::Quota, Cause::CpuWait),
-            Side::Away => (Cause::WorkerQuota, Cause::WorkerCpuWait),
+        let (quota, waiting) = match place {
+            Place::Home | Place::Back => (Cause::Quota, Cause::CpuWait),
+            Place::Away => (Cause::WorkerQuota, Cause::WorkerCpuWait),
         };
-        self.bill.add(quota, self.party(thread, side), quota_ns);
+        self.bill.add(quota, self.party(thread, place), quota_ns);
         let mut left_ns = ns - quota_ns;
         if quota_ns == 0 {
             for (who, had_ns) in self.holders(thread, off, from_ns, to_ns) {
@@ -282,16 +280,16 @@ impl Path<'_> {
     }
 
     /// Nothing is known about `thread` but its name, for `ns`.
-    fn unknown(&mut self, thread: Thread, side: Side, ns: u64) {
-        match side {
-            Side::Home | Side::Back => self.bill.add_unexplained(ns),
-            Side::Away => self.bill.add(Cause::Wait, party(thread), ns),
+    fn unknown(&mut self, thread: Thread, place: Place, ns: u64) {
+        match place {
+            Place::Home | Place::Back => self.bill.add_unexplained(ns),
+            Place::Away => self.bill.add(Cause::Wait, party(thread), ns),
         }
     }
 
     /// Names a thread only where it isn't of the process that lost the time.
-    fn party(&self, thread: Thread, side: Side) -> Task {
-        if !side.is_away() && thread.pid == self.home { Task::default() } else { party(thread) }
+    fn party(&self, thread: Thread, place: Place) -> Task {
+        if !place.is_away() && thread.pid == self.home { Task::default() } else { party(thread) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! From what the engine knows to chains, process records and the summary.
 
 use ingero_common::clock::Ts;
-use ingero_common::host::{InstanceId, Name, ProcessInstance, Program, Until};
+use ingero_common::host::{InstanceId, Name, ProcessInstance, Program, Side, Until};
 use ingero_common::record::src;
 
 use crate::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS};
@@ -126,7 +126,7 @@ impl Engine {
 
     /// How long a process was observed, in nanoseconds: from its watch (or first call) to its end.
     fn observed_ns(&self, process: &CudaProcess, end_ns: u64) -> u64 {
-        let watch = process.life(&self.tasks).map(|life| &life.cuda_watch);
+        let watch = process.life(&self.tasks).map(|life| life.watch(Side::Cuda));
         let watch_ns = watch.and_then(|watch| watch.since_ns());
         let from_ns = watch_ns.unwrap_or(process.first_call_ns).min(process.first_call_ns);
         let to_ns = died_ns(&self.tasks, process).unwrap_or(end_ns).max(process.returned_ns);
@@ -136,7 +136,7 @@ impl Engine {
     /// Whether calls of a process may be missing in [`from_ns`, `to_ns`] because one tracer had stopped and the next not begun.
     fn was_not_watched(&self, process: &CudaProcess, from_ns: u64, to_ns: u64) -> bool {
         let life = process.life(&self.tasks);
-        life.is_some_and(|life| life.cuda_watch.between_ns(from_ns, to_ns) > 0)
+        life.is_some_and(|life| life.watch(Side::Cuda).between_ns(from_ns, to_ns) > 0)
     }
 
     fn gap_chains(&self, process: &CudaProcess, gaps: &Gaps<'_>, observed_ns: u64, details: bool) -> Vec<Chain> {
@@ -438,7 +438,7 @@ impl Engine {
             let programs = || self.cuda.range(Program::all_of(life.id)).map(|(_, process)| process);
             let cuda = programs().next_back();
             let stats = self.stats.get(&life.id);
-            let watches_ns = [life.sched_watch.since_ns(), life.cuda_watch.since_ns()];
+            let watches_ns = [life.watch(Side::Sched).since_ns(), life.watch(Side::Cuda).since_ns()];
             if cuda.is_none() && stats.is_none() && watches_ns.iter().all(Option::is_none) {
                 continue;
             }
