@@ -3,22 +3,30 @@
 
 mod cpu_timeline;
 mod hash;
-mod instance;
 mod interner;
+mod lifetime;
 mod losses;
+mod memory;
+mod process;
 mod state;
 mod table;
 mod task;
+#[cfg(test)]
+mod tests;
+mod thread;
 mod tracers;
 mod watch;
 
 pub use cpu_timeline::{CpuTimeline, SwitchedIn};
 pub use hash::{HashMap, HashSet};
-pub use instance::{Birth, InstanceId, OffCpu, ProcessInstance, Program, SwitchedOut, ThreadInstance};
 pub use interner::{Interner, Name};
+pub use lifetime::{Birth, Lifetime};
 pub use losses::{Loss, Losses, LostRanges};
+pub use memory::Limits;
+pub use process::{InstanceId, ProcessInstance, Program, Watcher};
 pub use state::State;
-pub use table::{MAX_OFFS, TaskTable};
+pub use table::TaskTable;
 pub use task::{Task, Thread};
+pub use thread::{OffCpu, OffCpuPart, Pages, SwitchedOut, ThreadInstance};
 pub use tracers::{Side, Tracers, Until};
 pub use watch::{Watch, WatchedPart};

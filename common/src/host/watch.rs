@@ -52,7 +52,7 @@ impl WatchedPart {
 }
 
 /// When one kind of tracer watched one life of a process.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Watch {
     /// By time; none overlap.
     spans: Vec<Span>,
@@ -60,6 +60,16 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Nobody did.
+    pub(super) const fn never() -> Self {
+        Self { spans: Vec::new(), heard_ns: 0 }
+    }
+
+    /// Until when a tracer told of something that the process did; 0 = never.
+    pub fn heard_ns(&self) -> u64 {
+        self.heard_ns
+    }
+
     /// A tracer watches the process from `at_ns` on. Says whether nobody did for a while before that, after somebody had.
     pub fn begin(&mut self, at_ns: u64) -> bool {
         let floor_ns = self.spans.iter().rev().nth(1).and_then(|before| before.until_ns).unwrap_or(0);
@@ -121,6 +131,18 @@ impl Watch {
         self.spans.last().is_some_and(|span| span.until_ns.is_some() && !span.in_doubt)
     }
 
+    /// The stretch of watching in which all of [`from_ns`, `to_ns`] lies, what is still open to the end of time.
+    pub fn span_over(&self, from_ns: u64, to_ns: u64) -> Option<WatchedPart> {
+        let at = self.spans.partition_point(|span| span.since_ns <= from_ns).checked_sub(1)?;
+        let Span { since_ns, until_ns, in_doubt } = self.spans[at];
+        let part = WatchedPart {
+            start_ns: since_ns,
+            end_ns: until_ns.unwrap_or(u64::MAX),
+            is_open: until_ns.is_none() || in_doubt,
+        };
+        Some(part).filter(|part| to_ns <= part.end_ns)
+    }
+
     /// The watched parts of [`from_ns`, `to_ns`], what is still open up to `open_ns`.
     pub fn parts(&self, from_ns: u64, to_ns: u64, open_ns: u64) -> impl Iterator<Item = WatchedPart> {
         let first = self.spans.partition_point(|span| span.until_ns.is_some_and(|until_ns| until_ns <= from_ns));
@@ -151,7 +173,7 @@ mod tests {
 
     #[test]
     fn between_two_tracers_nobody_watches() {
-        let mut watch = Watch::default();
+        let mut watch = Watch::never();
         assert!(!watch.begin(10 * MS) && !watch.begin(12 * MS));
         watch.stop(40 * MS);
         // Its own last record, some microseconds late.
@@ -168,7 +190,7 @@ mod tests {
 
     #[test]
     fn who_is_heard_of_after_a_stop_is_watched_by_another() {
-        let mut watch = Watch::default();
+        let mut watch = Watch::never();
         watch.begin(10 * MS);
         watch.stop(40 * MS);
         watch.heard(50 * MS);
@@ -179,7 +201,7 @@ mod tests {
 
     #[test]
     fn who_may_have_been_watched_by_a_killed_tracer_was_until_it_was_heard_of() {
-        let mut watch = Watch::default();
+        let mut watch = Watch::never();
         watch.begin(10 * MS);
         watch.heard(30 * MS);
         watch.stop(60 * MS);
@@ -190,7 +212,7 @@ mod tests {
 
     #[test]
     fn what_was_never_watched_stays_so() {
-        let mut watch = Watch::default();
+        let mut watch = Watch::never();
         watch.stop(5);
         watch.heard(90 * MS);
         assert_eq!((parts(&watch), watch.since_ns(), watch.until_ns()), (vec![], None, None));

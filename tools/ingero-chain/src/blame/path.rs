@@ -39,7 +39,9 @@
 //! It ends: each hop looks at a part of the stretch that ends no later, hops are at most `MAX_HOPS` deep,
 //! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
 
-use ingero_common::host::{CpuTimeline, Losses, Name, OffCpu, State, Task, TaskTable, Thread, Until, WatchedPart};
+use ingero_common::host::{
+    CpuTimeline, Losses, Name, OffCpu, OffCpuPart, Side, State, Task, TaskTable, Thread, Until, WatchedPart,
+};
 
 use crate::blame::breakdown::{Breakdown, Cause};
 use crate::input::samples::{Quota, Samples};
@@ -78,7 +80,7 @@ impl Sources<'_> {
     /// The parts of [`from_ns`, `to_ns`] in which the scheduler tracer watched process `pid`.
     pub(crate) fn watched(&self, pid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = WatchedPart> {
         let life = self.tasks.find_process(pid, to_ns).into_iter();
-        life.flat_map(move |life| life.sched_watch.parts(from_ns, to_ns, self.sched.ns))
+        life.flat_map(move |life| life.watch(Side::Sched).parts(from_ns, to_ns, self.sched.ns))
     }
 }
 
@@ -146,30 +148,27 @@ impl Path<'_> {
             self.breakdown.add_unexplained(known_ns - at_ns);
             at_ns = known_ns;
         }
-        let offs: Vec<OffCpu> = instance.offs(at_ns, to_ns).copied().collect();
+        let offs: Vec<OffCpuPart<'_>> = instance.off_cpu(at_ns, to_ns).collect();
         self.steps_left = self.steps_left.saturating_sub(offs.len() as u32);
         for (off, waker) in offs.iter().zip(ended_by(&offs)) {
-            let off_ns = off.start_ns.max(at_ns);
-            let back_ns = off.end_ns.min(to_ns);
-            if back_ns <= at_ns {
-                continue;
-            }
-            self.on_cpu(thread, at_ns, off_ns);
-            let wake_ns = off.wake_ns.clamp(off_ns, back_ns);
-            self.asleep(thread, off, waker, (off_ns, wake_ns), hops);
-            self.runnable(thread, off, wake_ns, back_ns);
-            at_ns = back_ns;
+            self.on_cpu(thread, at_ns, off.start_ns);
+            self.asleep(thread, off, waker, hops);
+            self.runnable(thread, off.whole, off.wake_ns, off.end_ns);
+            at_ns = off.end_ns;
         }
         self.on_cpu(thread, at_ns, to_ns);
     }
 
-    /// Off the CPU and not runnable in [`from_ns`, `to_ns`], which is part of `off`; `waker` ended that at last.
-    fn asleep(&mut self, thread: Thread, off: &OffCpu, waker: Thread, (from_ns, to_ns): (u64, u64), hops: u32) {
+    /// Off the CPU and not runnable, until it was woken; `waker` ended that at last.
+    fn asleep(&mut self, thread: Thread, off: &OffCpuPart<'_>, waker: Thread, hops: u32) {
+        let (from_ns, to_ns) = (off.start_ns, off.wake_ns);
         let ns = to_ns - from_ns;
         let away = thread.pid != self.home;
-        match off.state {
-            State::Preempted => self.runnable(thread, off, from_ns, to_ns),
-            State::Unknown => self.breakdown.add(Cause::OffCpu, thread.task(), ns),
+        match off.whole.state {
+            State::Preempted => self.runnable(thread, off.whole, from_ns, to_ns),
+            State::Stopped | State::Parked | State::Dead | State::Unknown => {
+                self.breakdown.add(Cause::OffCpu, thread.task(), ns);
+            }
             // A thread that is known woke it: it held the lock.
             State::Uninterruptible if waker.pid != 0 && self.sources.is_watched(waker.pid) => {
                 self.follow(waker, from_ns, to_ns, hops + 1);
@@ -300,19 +299,16 @@ impl Path<'_> {
 /// ```text
 ///   |-- 5 ms, a timer --|█|-- 5 ms, a timer --|█|--- 2 ms, woken by 200 ---|█      all three waited for 200
 /// ```
-fn ended_by(offs: &[OffCpu]) -> Vec<Thread> {
+fn ended_by(offs: &[OffCpuPart<'_>]) -> Vec<Thread> {
     let mut wakers = vec![Thread::default(); offs.len()];
     for at in (0..offs.len()).rev() {
-        let off = &offs[at];
-        let renewed = offs.get(at + 1).filter(|next| {
+        let off = offs[at].whole;
+        let renewed = offs.get(at + 1).map(|next| next.whole).is_some_and(|next| {
             off.state == State::Sleep
                 && next.state == State::Sleep
                 && next.start_ns.saturating_sub(off.end_ns) <= STRAIGHT_BACK_NS
         });
-        wakers[at] = match renewed {
-            Some(_) if off.waker.pid == 0 => wakers[at + 1],
-            _ => off.waker,
-        };
+        wakers[at] = if renewed && off.waker.pid == 0 { wakers[at + 1] } else { off.waker };
     }
     wakers
 }

@@ -255,7 +255,7 @@ impl Engine {
     /// Until when calls of `process` would have been seen.
     pub(crate) fn end_of_ns(&self, process: &CudaProcess) -> u64 {
         let end_ns = self.end_ns();
-        match process.instance(&self.tasks).and_then(|life| life.cuda_watch.until_ns()) {
+        match process.instance(&self.tasks).and_then(|life| life.watch(Side::Cuda).until_ns()) {
             Some(until_ns) => until_ns.min(end_ns),
             None => end_ns,
         }
@@ -264,7 +264,7 @@ impl Engine {
     /// Whether that is because its tracer said that it stops, so that what was going on then is on record.
     pub(crate) fn ends_in_order(&self, process: &CudaProcess) -> bool {
         let life = process.instance(&self.tasks);
-        self.tracers.cuda_in_order() || life.is_some_and(|life| life.cuda_watch.stopped_in_order())
+        self.tracers.cuda_in_order() || life.is_some_and(|life| life.watch(Side::Cuda).stopped_in_order())
     }
 
     /// What paths are read from.
@@ -287,7 +287,7 @@ impl Engine {
         if self.tracers.started(Side::Cuda) == 0 {
             return "no stream of ingero-cuda is in it";
         }
-        if !self.tasks.processes().iter().any(|instance| instance.cuda_watch.since_ns().is_some()) {
+        if !self.tasks.processes().iter().any(|instance| instance.watch(Side::Cuda).since_ns().is_some()) {
             return "ingero-cuda watched no process";
         }
         "the processes that ingero-cuda watched made no CUDA call"
@@ -331,7 +331,7 @@ impl Engine {
             "end" => {
                 self.tracers.stop(record, end_ns);
                 if let Some(side) = Tracers::side(record) {
-                    self.tasks.tracer_stopped(side, end_ns);
+                    self.tasks.tracers_stopped(|watcher| watcher == side.into(), end_ns);
                 }
             }
             _ => {}
@@ -404,7 +404,7 @@ impl Engine {
             // It ends while it runs. Who has the CPU then is not on record.
             self.cpu_timeline.switched_out(this, came, at_ns, Thread::default(), at_ns);
         }
-        self.tasks.exit_thread(tid, at_ns);
+        self.tasks.exit_thread(pid, tid, at_ns);
         let Some(life) = self.tasks.find_process(pid, at_ns).map(|life| life.id) else { return };
         if let Some((_, process)) = self.cuda.range_mut(Program::all_of(life)).next_back() {
             process.thread_ended(tid);
@@ -457,7 +457,7 @@ impl Engine {
                 self.cpu_timeline.switched_in(this, SwitchedIn { at_ns: end_ns, cpu }, prev);
             }
             let life = self.tasks.process_over(pid, start_ns, end_ns);
-            life.sched_watch.heard(end_ns);
+            life.watch_mut(Side::Sched).heard(end_ns);
             if tid == pid {
                 life.name = this.name;
             }
@@ -482,7 +482,7 @@ impl Engine {
         if life.birth.is_some_and(|birth| birth.at_ns > end_ns) {
             return;
         }
-        life.cuda_watch.heard(end_ns);
+        life.watch_mut(Side::Cuda).heard(end_ns);
         let (program, over) = (life.program_at(start_ns), life.is_over(start_ns));
         let process = self.cuda.entry(program).or_insert_with(|| {
             let began_ns = life.program_start_ns(program);

@@ -26,7 +26,7 @@ use crate::report::model::{
 };
 use crate::stats::calls::{Group, GroupKey, MIN_CALLS_P99};
 use crate::stats::totals::Block;
-use ingero_common::host::Until;
+use ingero_common::host::{Side, Until};
 
 /// Workers of one finding whose requests to block devices are told of.
 const MAX_REQUESTERS: usize = 2;
@@ -82,7 +82,7 @@ impl Engine {
     fn observed_from_ns(&self, process: &CudaProcess) -> u64 {
         let Some(instance) = process.instance(&self.tasks) else { return process.first_call_ns };
         let began_ns = instance.program_start_ns(process.program).unwrap_or(0);
-        let watch_ns = instance.cuda_watch.since_ns().unwrap_or(process.first_call_ns);
+        let watch_ns = instance.watch(Side::Cuda).since_ns().unwrap_or(process.first_call_ns);
         watch_ns.max(began_ns).min(process.first_call_ns)
     }
 
@@ -182,7 +182,7 @@ impl Engine {
             let programs = || self.cuda.range(Program::all_of(life.id)).map(|(_, process)| process);
             let cuda = programs().next_back();
             let stats = self.stats.get(&life.id);
-            let watches_ns = [life.sched_watch.since_ns(), life.cuda_watch.since_ns()];
+            let watches_ns = [life.watch(Side::Sched).since_ns(), life.watch(Side::Cuda).since_ns()];
             if cuda.is_none() && stats.is_none() && watches_ns.iter().all(Option::is_none) {
                 continue;
             }
