@@ -9,13 +9,13 @@ use ingero_common::host::{
 };
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
 
-use crate::stats::calls::Facts;
-use crate::input::samples::{GpuSamples, Samples};
+use crate::blame::path::Sources;
 use crate::input::kills::Kills;
+use crate::input::samples::{GpuSamples, Samples};
+use crate::process::{CudaProcess, Until as SettleUntil};
 use crate::report::Wanted;
 use crate::report::model::Report;
-use crate::blame::path::Sources;
-use crate::process::{CudaProcess, Until as SettleUntil};
+use crate::stats::calls::Facts;
 use crate::stats::totals::Stats;
 
 /// A stretch is judged so long after its end: records may be late (ingero-join's window, and what its inputs are late among
@@ -237,7 +237,8 @@ impl Engine {
                 self.tasks.tracer_killed(side);
             }
         }
-        let ends_ns: Vec<(Program, u64)> = self.cuda.iter().map(|(&program, process)| (program, self.end_of_ns(process))).collect();
+        let ends_ns: Vec<(Program, u64)> =
+            self.cuda.iter().map(|(&program, process)| (program, self.end_of_ns(process))).collect();
         for (program, end_ns) in ends_ns {
             if let Some(process) = self.cuda.get_mut(&program) {
                 let died_ns = process.instance(&self.tasks).and_then(|instance| instance.program_end_ns(program));

@@ -1,11 +1,7 @@
 //! A call that goes on for longer than anything is waited for, and what happens in other threads meanwhile.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
-
-mod support;
-
+use crate::support::{chain, text};
 use serde_json::{Value, json};
-use support::{chain, text};
 
 const MS: u64 = 1_000_000;
 /// From the end of a step to the first launch of the next.

@@ -1,11 +1,7 @@
 //! What is told of the GPU in a gap: that it waited beyond doubt, that it may have, or that it was at work.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
-
-mod support;
-
+use crate::support::{chain, text};
 use serde_json::{Value, json};
-use support::{chain, text};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

@@ -1,11 +1,7 @@
 //! Records with a meaning of their own: calls told of while they hang, calls without an end, kills for memory.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
-
-mod support;
-
+use crate::support::{chain, text};
 use serde_json::{Value, json};
-use support::{chain, text};
 
 const MS: u64 = 1_000_000;
 

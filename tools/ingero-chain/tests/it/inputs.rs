@@ -1,13 +1,9 @@
 //! Inputs that are not what they should be: cut short, empty, or about something else.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
-
-mod support;
-
 use std::io::Write;
 
+use crate::support::{chain, text};
 use serde_json::{Value, json};
-use support::{chain, text};
 
 const MS: u64 = 1_000_000;
 

@@ -1,13 +1,9 @@
 //! The tool as a whole: what it writes in each format, and how it exits.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
-
-mod support;
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use support::{chain, text};
+use crate::support::{chain, text};
 
 /// A process that is starved: ten steps of calls with 50 ms on the CPU between them. Its name is hostile.
 fn starved() -> String {

@@ -1,12 +1,8 @@
 //! Several tracers of one kind in one stream, one after another or side by side: the evidence on a process ends with the
 //! tracer that watched it.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
-
-mod support;
-
+use crate::support::{chain, text};
 use serde_json::{Value, json};
-use support::{chain, text};
 
 const MS: u64 = 1_000_000;
 
