@@ -47,8 +47,16 @@ struct Open {
 /// What came after the last work.
 #[derive(Clone, Debug)]
 enum Held {
-    Span { start_ns: u64, end_ns: u64, classes: Classes, worked_ns: u64 },
-    Lost { lost: Box<Lost>, before: InCall },
+    Span {
+        start_ns: u64,
+        end_ns: u64,
+        classes: Classes,
+        worked_ns: u64,
+    },
+    Lost {
+        lost: Box<Lost>,
+        before: InCall,
+    },
     /// A lost interval that ended, but not with a call: the next one is what it was before.
     Ended(Box<Open>),
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
 
+mod causes;
 mod cli;
 mod drained;
+mod hangs;
 mod inputs;
 mod long_call;
 mod queue;

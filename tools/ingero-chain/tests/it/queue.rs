@@ -100,7 +100,11 @@ fn a_watchdog_that_only_asks_hides_no_gap_and_is_no_cause() {
     let gap = &found(&records, "gap")[0];
     assert_eq!((&gap["call"], &gap["severity"]), (&json!("cudaLaunchKernel"), &json!("high")), "{gap}");
     assert_eq!((&gap["causes"][0]["cause"], &gap["causes"][0]["share"]), (&json!("host_cpu"), &json!(1.0)), "{gap}");
-    assert_eq!((&gap["proven"], &gap["n"], &gap["lost_ns"]), (&json!(true), &json!(49), &json!(49 * 101 * MS)), "{gap}");
+    assert_eq!(
+        (&gap["proven"], &gap["n"], &gap["lost_ns"]),
+        (&json!(true), &json!(49), &json!(49 * 101 * MS)),
+        "{gap}"
+    );
 }
 
 /// Nothing on record was outstanding: there is work that is not on record.

@@ -103,6 +103,57 @@ fn adds_up(records: &[Value]) {
     }
     for finding in records.iter().filter(|record| record["causes"].is_array()) {
         let causes: u64 = finding["causes"].as_array().unwrap().iter().map(|line| line["ns"].as_u64().unwrap()).sum();
-        assert_eq!(Some(causes + finding["unexplained_ns"].as_u64().unwrap()), finding["lost_ns"].as_u64(), "{finding}");
+        assert_eq!(
+            Some(causes + finding["unexplained_ns"].as_u64().unwrap()),
+            finding["lost_ns"].as_u64(),
+            "{finding}"
+        );
+    }
+}
+
+/// A stream under way.
+#[derive(Clone, Default)]
+pub(crate) struct Stream(pub(crate) Vec<Value>);
+
+impl Stream {
+    /// A process that is watched by both tracers and works: 2 s of launches and synchronises, one of each in 2 ms; the GPU
+    /// always has something to do.
+    pub(crate) fn working() -> Self {
+        let mut s = Self(watched(1000));
+        for i in 0..1000 {
+            let t = (1000 + 2 * i) * MS;
+            s = s.call("cudaLaunchKernel", 100, t, 10_000).call("cudaDeviceSynchronize", 100, t + MS / 2, 3 * MS / 2);
+        }
+        s
+    }
+
+    pub(crate) fn put(mut self, record: Value) -> Self {
+        self.0.push(record);
+        self
+    }
+
+    pub(crate) fn call(self, op: &str, tid: u32, mono_ns: u64, dur_ns: u64) -> Self {
+        self.put(call(op, tid, mono_ns, dur_ns))
+    }
+
+    /// A call that has not returned.
+    pub(crate) fn open(self, op: &str, tid: u32, mono_ns: u64, dur_ns: u64) -> Self {
+        let mut open = call(op, tid, mono_ns, dur_ns);
+        open["open"] = json!(true);
+        open.as_object_mut().unwrap().remove("ret");
+        self.put(open)
+    }
+
+    pub(crate) fn end(self, mono_ns: u64) -> Self {
+        self.put(end(mono_ns))
+    }
+
+    /// What the tool says: accounts, findings, processes, summary.
+    pub(crate) fn report(&self) -> Vec<Value> {
+        report(&["--per-process"], &self.0)
+    }
+
+    pub(crate) fn found(&self, op: &str) -> Vec<Value> {
+        found(&self.report(), op)
     }
 }
