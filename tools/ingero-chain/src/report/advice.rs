@@ -254,7 +254,7 @@ mod tests {
         let parent = Thread { pid: 1, tid: 1, ..Thread::default() };
         tasks.process(1, 0);
         tasks.fork(parent, 2, 10);
-        let tree = Family::of(&tasks, 1, 0, 100);
+        let tree = ProcessTree::of(&tasks, 1, 0, 100);
         let rivals = |who: &[_]| super::rivals(&line(who), &tree);
         assert_eq!(rivals(&[("stress", 11, 40), ("loader", 2, 30), ("kworker", 5, 1)]).as_deref(), Some("stress (11)"));
         assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);
