@@ -263,7 +263,8 @@ mod tests {
     fn run(calls: &[&str]) -> bool {
         let mut drain = Outstanding::default();
         for (i, call) in calls.iter().enumerate() {
-            let line = format!("{{\"src\":\"cudart\",{call}}}");
+            let src = if call.contains(r#""op":"cu"#) && !call.contains(r#""op":"cuda"#) { "cuda" } else { "cudart" };
+            let line = format!("{{\"src\":\"{src}\",{call}}}");
             let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
             let start_ns = i as u64 * 10;
             drain.add(&record, find(&record.src, &record.op), start_ns, start_ns + 5);
