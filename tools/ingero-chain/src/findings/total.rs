@@ -37,7 +37,8 @@ impl Finder for Total {
             ..Extra::default()
         };
         let watched_ns = sums.values().map(|sum| sum.watched_ns).sum();
-        let lost = if sums.values().all(|sum| sum.lost_records == 0) { 0 } else { about.lost_records(first_ns, last_ns) };
+        let lost =
+            if sums.values().all(|sum| sum.lost_records == 0) { 0 } else { about.lost_records(first_ns, last_ns) };
         finding.evidence =
             Evidence { lost, watched_share: share(watched_ns, finding.lost.lost_ns), samples: finding.lost.n };
         vec![finding]

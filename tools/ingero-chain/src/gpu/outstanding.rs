@@ -165,7 +165,8 @@ impl Outstanding {
             Class::Sync => true,
             Class::Copy if function.blocks(dir) => true,
             Class::Free => {
-                function.waits() && !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns))
+                function.waits()
+                    && !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns))
             }
             Class::Copy if dir != Some("d2d") => {
                 let pending = |stream: &Stream| self.queues.get(stream).is_some_and(|queue| queue.pending_ns.is_some());

@@ -18,7 +18,6 @@ struct GpuSample {
     util_pct: Option<f64>,
 }
 
-
 /// The machine over one interval.
 #[derive(Clone, Debug)]
 pub struct Sample {

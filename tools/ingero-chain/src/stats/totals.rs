@@ -3,8 +3,8 @@
 use ingero_common::host::{OffCpu, State};
 use ingero_common::record::Record;
 
-use crate::report::model::Switches;
 use crate::blame::cpus::CpuSet;
+use crate::report::model::Switches;
 
 /// Sums over one life of a process.
 #[derive(Clone, Debug, Default)]
