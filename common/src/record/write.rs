@@ -232,6 +232,9 @@ pub struct Call<'a> {
     /// And how many are in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nranks: Option<u32>,
+    /// The device that the thread chooses, as the process numbers them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<u32>,
     /// Still going on at the end of the interval: the tracer stopped, or tells of a hanging call.
     #[serde(skip_serializing_if = "is_false")]
     pub open: bool,

@@ -38,7 +38,8 @@ pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -
         all.push(Advice { text, because, up_to_ns: 0 });
     }
     // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
-    let own = matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
+    let own =
+        matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
     if let Some(period) = finding.times.as_ref().and_then(|times| times.period)
         && own
         && !all.is_empty()
@@ -210,7 +211,9 @@ fn more_cpus(what: &str, whom: &str, set: &Option<CpuSet>) -> String {
 /// What makes a call wait for a GPU that is at work, as a part of a reason.
 fn before_queue(finding: &Finding) -> &'static str {
     match ingero_common::cuda_api::find(&finding.call.call_src, &finding.call.call).map(|function| function.class) {
-        Some(Class::Copy) => "with operations not waited for by then, behind which a copy from or to pageable memory waits",
+        Some(Class::Copy) => {
+            "with operations not waited for by then, behind which a copy from or to pageable memory waits"
+        }
         _ => "with 512 operations or more not waited for by then, at which its queue may be full",
     }
 }

@@ -130,7 +130,10 @@ fn summary(finding: &Finding) -> String {
                 true => ", mostly waiting for the GPU, which was at work",
                 false => "",
             };
-            format!("{call} took {lost} more than usual in {} ({percent} of the loop){waits}", count(finding.lost.n, "call"))
+            format!(
+                "{call} took {lost} more than usual in {} ({percent} of the loop){waits}",
+                count(finding.lost.n, "call")
+            )
         }
         Kind::HostCalls => host_calls(finding),
         Kind::LaunchBound => launch_bound(finding),
@@ -216,8 +219,9 @@ pub fn incomplete(summary: &Summary) -> Option<String> {
 
 /// Whether the time in slow calls is mainly the GPU's: asleep or spinning, they wait for it.
 pub(crate) fn gpu_at_work(finding: &Finding) -> bool {
-    let seen =
-        [Cause::Blocked, Cause::DriverCpu].iter().any(|&cause| finding.lost.causes.iter().any(|line| line.cause == cause));
+    let seen = [Cause::Blocked, Cause::DriverCpu]
+        .iter()
+        .any(|&cause| finding.lost.causes.iter().any(|line| line.cause == cause));
     seen && finding.extra.gpu_wait_ns.is_some_and(|ns| ns > finding.lost.lost_ns / 2)
 }
 
@@ -287,7 +291,11 @@ pub(crate) fn in_thread(line: &CauseLine) -> String {
 }
 
 pub(crate) fn name(finding: &Finding) -> String {
-    if finding.comm.is_empty() { format!("process {}", finding.pid) } else { format!("{} ({})", finding.comm, finding.pid) }
+    if finding.comm.is_empty() {
+        format!("process {}", finding.pid)
+    } else {
+        format!("{} ({})", finding.comm, finding.pid)
+    }
 }
 
 /// The call of a finding with what tells it from its like.
@@ -356,7 +364,9 @@ fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
         lines.push(TimelineLine { layer: "SYSTEM", text: requests(who, io) });
     }
     let mut host: Vec<String> = named(finding).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
-    if finding.lost.unexplained_ns > 0 && finding.lost.unexplained_ns as f64 >= finding.lost.lost_ns as f64 * NAMED_SHARE {
+    if finding.lost.unexplained_ns > 0
+        && finding.lost.unexplained_ns as f64 >= finding.lost.lost_ns as f64 * NAMED_SHARE
+    {
         host.push(format!("{} unexplained", Nanos(finding.lost.unexplained_ns)));
     }
     if !host.is_empty() {
@@ -366,11 +376,7 @@ fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
     let (p50, max) = (Nanos(times.p50_ns), Nanos(times.max_ns));
     let text = match finding.op {
         Kind::Oom | Kind::Total => return lines,
-        Kind::Gap => format!(
-            "{} before {}: median {p50}, longest {max}",
-            count(finding.lost.n, "gap"),
-            call(finding)
-        ),
+        Kind::Gap => format!("{} before {}: median {p50}, longest {max}", count(finding.lost.n, "gap"), call(finding)),
         Kind::SlowCall => {
             let calls = count(finding.lost.n, "call");
             format!("{}: {calls} of up to {max}, usually {p50} (time of the call on the host)", call(finding))

@@ -67,7 +67,13 @@ fn finding(out: &mut impl Write, finding: &Finding, style: Style) -> io::Result<
     }
     if finding.lost.unexplained_ns > 0 {
         let share = finding.lost.unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64;
-        writeln!(out, "       {:>5} {:<16} {:>8}", pct(share), "unexplained", Nanos(finding.lost.unexplained_ns).to_string())?;
+        writeln!(
+            out,
+            "       {:>5} {:<16} {:>8}",
+            pct(share),
+            "unexplained",
+            Nanos(finding.lost.unexplained_ns).to_string()
+        )?;
     }
     for advice in &finding.story.advice {
         writeln!(out, "       try: {}", safe(&advice.text))?;
