@@ -268,7 +268,7 @@ impl CudaProcess {
         let asks_only = self.seen.only_asks(in_call.tid, function) && heard && dur_ns < LOOK_NS && !record.open;
         if shows_work && may_have_work || contradicted {
             self.timeline.extend_to(start_ns, drained);
-            self.timeline.gpu_was_busy(contradicted);
+            self.timeline.gpu_was_busy(start_ns, contradicted);
         }
         if contradicted && query {
             self.outstanding.has_unrecorded();
@@ -288,7 +288,7 @@ impl CudaProcess {
         };
         let copies_ns = start_ns.saturating_add(waited_ns);
         if waited_ns > 0 {
-            self.timeline.add(start_ns, copies_ns, InCall { doing: Doing::Wait, ..in_call }, drained);
+            self.timeline.add(start_ns, copies_ns, InCall { doing: Doing::WaitToCopy, ..in_call }, drained);
         }
         self.timeline.add(copies_ns, end_ns, in_call, drained);
         false

@@ -119,7 +119,7 @@ impl Run {
         if call.doing.feeds() {
             self.fed = self.fed.or(Some(call));
         }
-        if call.doing.feeds() || call.doing == Doing::Wait {
+        if call.doing.feeds() || call.doing.waits() {
             self.worked_ns = self.worked_ns.max(end_ns);
         }
     }
@@ -264,7 +264,7 @@ impl Timeline {
         if start_ns < covered_ns {
             self.cover(start_ns, covered_ns.min(end_ns), call);
         }
-        let drained = drained && !call.doing.feeds();
+        let drained = drained && !call.doing.enqueues();
         self.push(Piece { call: Some(call), ..self.piece(covered_ns, end_ns, drained) });
         self.covered_ns = Some(covered_ns.max(end_ns));
     }
@@ -282,10 +282,13 @@ impl Timeline {
         self.covered_ns = Some(to_ns);
     }
 
-    /// A call shows that the GPU has been at work since it was last given something. `contradicted`: nothing on record was
-    /// outstanding, so that something was enqueued of which there is no record, at a time that nothing tells.
-    pub(crate) fn gpu_was_busy(&mut self, contradicted: bool) {
+    /// A call that began at `at_ns` shows that the GPU had been at work since it was last given something. `contradicted`:
+    /// nothing on record was outstanding, so that something was enqueued of which there is no record, nobody knows when.
+    pub(crate) fn gpu_was_busy(&mut self, at_ns: u64, contradicted: bool) {
         let mut mark = |piece: &mut Piece| {
+            if piece.start_ns >= at_ns {
+                return true;
+            }
             let fed = piece.call.is_some_and(|call| call.doing.feeds());
             piece.busy |= !fed && !contradicted;
             piece.drained &= !contradicted;
@@ -409,6 +412,6 @@ fn covered(piece: &Piece, start_ns: u64, end_ns: u64, call: InCall) -> (Piece, [
     if inside.call.is_none_or(|other| other.doing < call.doing) {
         inside.call = Some(call);
     }
-    inside.drained &= !call.doing.feeds();
+    inside.drained &= !call.doing.enqueues();
     (inside, outside)
 }
