@@ -264,7 +264,7 @@ impl Timeline {
         if start_ns < covered_ns {
             self.cover(start_ns, covered_ns.min(end_ns), call);
         }
-        let drained = drained && !call.doing.enqueues();
+        let drained = drained && !call.doing.feeds();
         self.push(Piece { call: Some(call), ..self.piece(covered_ns, end_ns, drained) });
         self.covered_ns = Some(covered_ns.max(end_ns));
     }
@@ -412,6 +412,6 @@ fn covered(piece: &Piece, start_ns: u64, end_ns: u64, call: InCall) -> (Piece, [
     if inside.call.is_none_or(|other| other.doing < call.doing) {
         inside.call = Some(call);
     }
-    inside.drained &= !call.doing.enqueues();
+    inside.drained &= !call.doing.feeds();
     (inside, outside)
 }

@@ -1,6 +1,7 @@
 //! Tests of the whole analysis on random streams, against references that are slow and obviously right.
 
 mod account;
+mod causes;
 
 use ingero_common::record::{Parsed, parse};
 use proptest::prelude::ProptestConfig;
