@@ -2,6 +2,7 @@
 
 mod account;
 mod causes;
+mod chaos;
 
 use ingero_common::record::{Parsed, parse};
 use proptest::prelude::ProptestConfig;
