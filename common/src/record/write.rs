@@ -391,14 +391,14 @@ pub struct Sample<'a> {
 }
 
 /// What NVIDIA's management library says of one GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]
 pub struct Gpu {
     /// Its number there, which need not be CUDA's.
     pub index: u32,
-    /// Share of the library's own last sample period in which a kernel ran, percent.
+    /// Mean over the interval of the share of the library's own last sample period in which a kernel ran, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub util_pct: Option<u32>,
+    pub util_pct: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_used_bytes: Option<u64>,
 }
