@@ -306,8 +306,7 @@ fn party(thread: Thread) -> Task {
 ///              [ doubtful   ][ on a CPU         ]
 /// ```
 pub fn doubtful_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-    let inside = losses.touching(pid, from_ns, to_ns).filter(|l| l.start_ns < to_ns && l.end_ns > from_ns);
-    inside.map(|l| l.end_ns.min(to_ns) - from_ns).max().unwrap_or(0)
+    losses.touching(pid, from_ns, to_ns).map(|l| l.end_ns.min(to_ns) - from_ns).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -361,13 +361,15 @@ impl CudaProcess {
             return;
         }
         let certain_ns = self.certain_from_ns(&between, cuda_losses);
+        // What was lost before may still be at work after.
+        let lost = cuda_losses.count(self.pid, between.start_ns, between.end_ns);
         self.not_judged_ns += certain_ns - between.start_ns;
         between.start_ns = certain_ns;
         if between.len_ns() < MIN_GAP_NS {
             return;
         }
         let (start_ns, end_ns) = (between.start_ns, between.end_ns);
-        let lost = cuda_losses.count(self.pid, start_ns, end_ns) + sources.losses.count(self.pid, start_ns, end_ns);
+        let lost = lost + sources.losses.count(self.pid, start_ns, end_ns);
         let watched_ns = watched_ns(sources, self.pid, start_ns, end_ns);
         let gap = Settled {
             start_ns,
