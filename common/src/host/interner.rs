@@ -32,6 +32,14 @@ impl Default for Interner {
 }
 
 impl Interner {
+    /// So many different names are told apart, and no more.
+    pub const MAX: usize = 1 << u16::BITS;
+
+    /// Whether names beyond those that are known share one.
+    pub fn is_full(&self) -> bool {
+        self.texts.len() >= Self::MAX
+    }
+
     /// The number of `text`; all names beyond the first 65,535 different ones share one.
     pub fn id(&mut self, text: &str) -> Name {
         let text = &text[..text.floor_char_boundary(MAX_BYTES)];

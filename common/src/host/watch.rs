@@ -121,6 +121,11 @@ impl Watch {
         self.spans.first().map(|span| span.since_ns)
     }
 
+    /// Whether somebody watches it and has not stopped yet.
+    pub fn is_open(&self) -> bool {
+        self.spans.last().is_some_and(|span| span.until_ns.is_none())
+    }
+
     /// When the last who is known to have watched it stopped.
     pub fn until_ns(&self) -> Option<u64> {
         self.spans.last().and_then(|span| span.until_ns)

@@ -16,7 +16,13 @@
 use std::collections::HashMap;
 
 use crate::item::Side;
-use crate::process::Key;
+
+/// A process on its kernel: a PID is only unique there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) domain: u16,
+    pub(crate) pid: u32,
+}
 
 /// Which tracers are meant, of which process.
 type Stream = (Side, Key);

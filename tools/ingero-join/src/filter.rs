@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::item::{Item, Kind, Side, Task};
+use crate::item::{Change, Item, Kind, Side};
 use crate::options::{Options, When};
 
 /// What to let through.
@@ -75,11 +75,11 @@ impl Filter {
         // What names no process (samples of the machine, losses, the frame) concerns all of them.
         let keep = item.pid.is_none_or(|pid| self.pids.contains(&pid));
         match item.kind {
-            Kind::Task(Task::Fork { child_pid }) if keep => {
+            Kind::Change(Change::Fork { child_pid }) if keep => {
                 self.pids.insert(child_pid);
             }
             // A PID that is born elsewhere is somebody else now.
-            Kind::Task(Task::Fork { child_pid }) => {
+            Kind::Change(Change::Fork { child_pid }) => {
                 self.pids.remove(&child_pid);
             }
             _ => {}
@@ -94,7 +94,7 @@ impl Filter {
         if self.since_ns.is_some_and(|since_ns| end_ns < since_ns) {
             // Who is watched and who is whose child is still true later; what was lost before is not.
             return match item.kind {
-                Kind::Task(_) => true,
+                Kind::Change(_) => true,
                 Kind::LostSched | Kind::Lost => false,
                 _ => item.side == Side::Frame,
             };

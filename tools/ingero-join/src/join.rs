@@ -13,17 +13,16 @@ use ingero_common::text::Log;
 use serde::Serialize;
 
 use crate::attribution::Attribution;
-use crate::doubles::Doubles;
+use crate::doubles::{Doubles, Key};
 use crate::edit;
 use crate::filter::Filter;
 use crate::format::{Writer, writer};
 use crate::frame::Frame;
-use crate::host::Host;
-use crate::item::{Item, Kind, Side, Task};
+use crate::host::Call;
+use crate::item::{Change, Item, Kind, Side};
 use crate::late::Late;
 use crate::merge::{Entry, Merge, Step};
 use crate::options::Options;
-use crate::process::Key;
 use crate::queue::Hub;
 use crate::sink::Sink;
 
@@ -264,7 +263,7 @@ impl<'a> Join<'a> {
         let lanes = &self.merge.lanes;
         let tells = |other: usize| !lanes[other].has_ended() || lanes[other].high_ns() >= entry.end_ns;
         let before = self.doubles.before(*side, key, lane, tells);
-        if matches!(kind, Kind::Task(Task::ProcessExit)) {
+        if matches!(kind, Kind::Change(Change::ProcessExit)) {
             self.doubles.ended(key);
         }
         if let Some(first) = before {
@@ -324,15 +323,16 @@ impl<'a> Join<'a> {
         self.counts.seen += counted;
         if !self.filter.keeps(item, start_ns, end_ns) {
             self.counts.filtered += counted;
-            self.attribution.written(entry.domain, item, start_ns, end_ns);
+            self.written(entry);
             return Ok(());
         }
         self.counts.written += counted;
         self.counts.double += u64::from(entry.double);
-        let host = match (&item.kind, item.pid, item.tid) {
-            (Kind::Call { outermost: true }, Some(pid), Some(tid)) if !entry.double => Some(self.host(entry, pid, tid)),
-            _ => None,
-        };
+        for (at, lane) in self.merge.lanes.iter().enumerate() {
+            self.attribution.read_up_to(at, lane.high_ns(), lane.has_ended());
+        }
+        let call = call(entry).filter(|_| item.tid.is_some() && !entry.double);
+        let host = call.map(|call| self.attribution.host(entry.domain, call));
         let (flag_late, flag_double) = (entry.late && !item.late, entry.double && !item.double);
         if let Some(mono_ns) = self.filter.moved(item, start_ns) {
             let ts = self.frame.ts(mono_ns);
@@ -344,15 +344,14 @@ impl<'a> Join<'a> {
             edit::annotate(&mut self.line, entry.line(), host.as_ref(), flag_late, flag_double)?;
             self.out.record(&self.line)?;
         }
-        self.attribution.written(entry.domain, item, start_ns, end_ns);
+        self.written(entry);
         Ok(())
     }
 
-    fn host(&mut self, entry: &Entry, pid: u32, tid: u32) -> Host {
-        for (at, lane) in self.merge.lanes.iter().enumerate() {
-            self.attribution.read_up_to(at, lane.high_ns(), lane.has_ended());
+    fn written(&mut self, entry: &Entry) {
+        if let Some(call) = call(entry) {
+            self.attribution.written(entry.domain, call);
         }
-        self.attribution.host(entry.domain, pid, tid, entry.start_ns, entry.end_ns)
     }
 
     /// Writes the first lines: our own, then those of the inputs in their order.
@@ -477,6 +476,13 @@ impl<'a> Join<'a> {
         let soft_errors = self.counts.bad_lines > 0 || self.inputs.iter().any(|i| i.broken);
         Ok(if soft_errors { Exit::Error } else { Exit::Ok })
     }
+}
+
+/// The call that gets a `host` object, if it is one.
+fn call(entry: &Entry) -> Option<Call> {
+    let Item { kind: Kind::Call { outermost: true }, pid, tid, .. } = *entry.item() else { return None };
+    let pid = pid?;
+    Some(Call { pid, tid: tid.unwrap_or(pid), start_ns: entry.start_ns, end_ns: entry.end_ns })
 }
 
 fn put(line: &mut Vec<u8>, out: &mut dyn Writer, record: &impl Serialize) -> io::Result<()> {
