@@ -7,7 +7,7 @@ use ingero_common::host::{
     CpuTimeline, HashMap, HashSet, InstanceId, Interner, Loss, Losses, OffCpu, Program, Side, State, SwitchedIn, Task,
     TaskTable, Thread, Tracers,
 };
-use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
+use ingero_common::record::{LEAP_NS, Parsed, Record, SysSample, Who, parse, src, why};
 
 use crate::calls::Facts;
 use crate::evidence::{GpuSamples, Samples};
@@ -23,8 +23,6 @@ const SETTLE_NS: u64 = 1_500_000_000;
 /// Old intervals are dropped, and gaps settled, once in so many records.
 const HOUSEKEEPING: u64 = 16_384;
 
-/// A record that ends so much later than all before it is believed once the next one confirms it.
-const LEAP_NS: u64 = 3_600_000_000_000;
 /// No machine has been up for 146 years.
 const ABSURD_NS: u64 = 1 << 62;
 

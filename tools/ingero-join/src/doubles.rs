@@ -13,7 +13,9 @@
 //!
 //! Tracers with different filters share only some processes, or none: it is each process that is looked at.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
+
+use ingero_common::host::HashMap;
 
 use crate::item::Side;
 
@@ -34,6 +36,8 @@ const MAX_STREAMS: usize = 65_536;
 #[derive(Debug, Default)]
 pub(crate) struct Doubles {
     watched: HashMap<Stream, Watchers>,
+    /// Processes that have ended, oldest first: they make room. Some may have begun anew since.
+    ended: VecDeque<Stream>,
     /// There was a process with several watchers.
     shared: bool,
 }
@@ -50,9 +54,10 @@ impl Doubles {
     /// The tracer of input `lane` watches the process from here on.
     pub(crate) fn watch(&mut self, side: Side, key: Key, lane: usize) {
         if self.watched.len() >= MAX_STREAMS && !self.watched.contains_key(&(side, key)) {
-            self.watched.retain(|_, watchers| !watchers.ended);
-            if self.watched.len() >= MAX_STREAMS {
-                return;
+            let ended = |stream: &Stream| self.watched.get(stream).is_some_and(|watchers| watchers.ended);
+            let Some(at) = self.ended.iter().position(ended) else { return self.ended.clear() };
+            if let Some(stream) = self.ended.drain(..=at).next_back() {
+                self.watched.remove(&stream);
             }
         }
         let watchers = self.watched.entry((side, key)).or_default();
@@ -68,9 +73,15 @@ impl Doubles {
     /// The process has ended.
     pub(crate) fn ended(&mut self, key: Key) {
         for side in [Side::Cuda, Side::Sched] {
-            if let Some(watchers) = self.watched.get_mut(&(side, key)) {
-                watchers.ended = true;
+            if let Some(watchers) = self.watched.get_mut(&(side, key))
+                && !std::mem::replace(&mut watchers.ended, true)
+            {
+                self.ended.push_back((side, key));
             }
+        }
+        // One that is forgotten here makes no room: it may stay.
+        while self.ended.len() > MAX_STREAMS {
+            self.ended.pop_front();
         }
     }
 
