@@ -216,6 +216,18 @@ mod tests {
     }
 
     #[test]
+    fn a_call_is_watched_where_one_stretch_holds_all_of_it() {
+        let mut watch = Watch::never();
+        watch.begin(10);
+        watch.stop(20);
+        watch.begin(30);
+        let span = |from_ns, to_ns| watch.span_over(from_ns, to_ns).map(|span| (span.start_ns, span.is_open));
+        assert_eq!([span(9, 12), span(10, 20), span(12, 21), span(22, 24)], [None, Some((10, false)), None, None]);
+        assert_eq!([span(19, 35), span(30, u64::MAX), span(35, 35)], [None, Some((30, true)), Some((30, true))]);
+        assert!(watch.is_open());
+    }
+
+    #[test]
     fn what_was_never_watched_stays_so() {
         let mut watch = Watch::never();
         watch.stop(5);

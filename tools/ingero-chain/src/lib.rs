@@ -17,6 +17,8 @@
 //! - [`advice`], [`words`], [`text`], [`table`], [`page`]: what to tell, and how.
 
 pub mod advice;
+#[cfg(test)]
+mod agreement;
 pub mod calls;
 pub mod cause;
 pub mod chain;
