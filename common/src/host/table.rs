@@ -55,6 +55,11 @@ impl TaskTable {
         self.processes.get(&pid)?.find_from(at_ns)
     }
 
+    /// The last instance of process `pid` that began by `at_ns`, whether or not it has ended.
+    pub fn latest_process(&self, pid: u32, at_ns: u64) -> Option<&ProcessInstance> {
+        self.processes.get(&pid)?.latest(at_ns)
+    }
+
     /// Every instance of process `pid`, oldest first.
     pub fn instances(&self, pid: u32) -> impl Iterator<Item = &ProcessInstance> {
         self.processes.get(&pid).into_iter().flat_map(Instances::all)

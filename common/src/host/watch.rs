@@ -82,6 +82,8 @@ impl Watch {
             before => {
                 let again = before.is_some();
                 if self.spans.len() < MAX_SPANS {
+                    // Nearly always the only one.
+                    self.spans.reserve_exact(1);
                     self.spans.push(Span { since_ns: at_ns, until_ns: None, in_doubt: false });
                 }
                 again

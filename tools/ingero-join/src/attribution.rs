@@ -15,10 +15,19 @@
 //! | no `lost` record of the scheduler's stream, no unreadable line of that input,    | something may be missing here |
 //! |   overlaps the call                                                              |                               |
 //! | the thread's past was not cut to save memory after the call began                | something was forgotten       |
+//!
+//! Two tracers of a kind that watch one process both tell of whatever it does, with times some microseconds apart. One input
+//! is believed, the one whose tracer watched the process first, and what the others say of it meanwhile is marked. Where the
+//! first one ends, the next one is believed:
+//!
+//! ```text
+//! a.ndjson   watch 7  call   call   end
+//! b.ndjson            watch 7    call   call   call
+//! joined     watch 7  call  watch 7  call  call*  end  call  call          * "double":true
+//! ```
 
 use ingero_common::host::{
-    Interner, Limits, Loss, Losses, OffCpu, Pages, Side as HostSide, Task, TaskTable, Thread, Watch, WatchedPart,
-    Watcher,
+    Interner, Limits, Loss, Losses, OffCpu, Pages, Side as Tracer, Task, TaskTable, Thread, Watch, WatchedPart, Watcher,
 };
 use ingero_common::record::Host;
 
@@ -74,13 +83,25 @@ pub(crate) struct Attribution {
     /// So many names have been asked for since their table was made.
     named: usize,
     inputs: Vec<Coverage>,
+    /// There was a process with several watchers.
+    shared: bool,
     window_ns: u64,
+}
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    /// The kind of tracer that it is of.
+    pub(crate) side: Tracer,
+    pub(crate) domain: u16,
+    pub(crate) pid: u32,
+    pub(crate) end_ns: u64,
 }
 
 impl Attribution {
     pub(crate) fn new(inputs: usize, window_ns: u64) -> Self {
         let inputs = vec![Coverage::default(); inputs];
-        Self { kernels: Vec::new(), names: Interner::default(), named: 0, inputs, window_ns }
+        Self { kernels: Vec::new(), names: Interner::default(), named: 0, inputs, shared: false, window_ns }
     }
 
     /// A record of input `lane`, placed at [`start_ns`, `end_ns`].
@@ -100,13 +121,9 @@ impl Attribution {
             (Kind::Change(change), _) if pid != 0 => {
                 self.change(domain, pid, item.tid.unwrap_or(pid), *change, start_ns);
             }
-            (Kind::WatchSched, _) if pid != 0 => {
-                self.kernel(domain).tasks.process(pid, start_ns).watch_mut(watcher(lane)).begin(start_ns);
-            }
+            (Kind::Watch(side), _) if pid != 0 => self.watch(domain, pid, Watcher::Input(*side, lane as u16), start_ns),
             (Kind::LostSched | Kind::LossAhead { .. }, _) => self.lost(domain, item.pid, start_ns, end_ns),
-            (Kind::End { of_sched }, _) if of_sched.unwrap_or(self.inputs[lane].may_be_sched()) => {
-                self.finish(lane, end_ns)
-            }
+            (Kind::End { of_sched }, _) => self.finish(lane, *of_sched, end_ns),
             _ => {}
         }
         let horizon_ns = end_ns.saturating_sub(2 * self.window_ns);
@@ -156,12 +173,13 @@ impl Attribution {
         match change {
             Change::Fork { child_pid } => {
                 tasks.fork(this, child_pid, at_ns);
-                // The tracers of the parent watch the child from its birth.
+                // The scheduler tracers of the parent watch the child from its birth.
                 let parent = tasks.find_process(pid, at_ns);
                 let open = parent.into_iter().flat_map(|parent| parent.watches()).filter(|(_, watch)| watch.is_open());
-                let watchers: Vec<_> = open.map(|(watcher, _)| watcher).collect();
-                for watcher in watchers {
-                    tasks.process(child_pid, at_ns).watch_mut(watcher).begin(at_ns);
+                let sched =
+                    open.map(|(watcher, _)| watcher).filter(|who| matches!(who, Watcher::Input(Tracer::Sched, _)));
+                for watcher in sched.collect::<Vec<_>>() {
+                    self.watch(domain, child_pid, watcher, at_ns);
                 }
             }
             // Another program in the same process: its threads are gone, the watch goes on.
@@ -170,6 +188,34 @@ impl Attribution {
             Change::ThreadExit => tasks.exit_thread(pid, tid, at_ns),
             Change::ProcessExit => drop(tasks.exit_process(pid, at_ns)),
         }
+    }
+
+    fn watch(&mut self, domain: u16, pid: u32, watcher: Watcher, at_ns: u64) {
+        let process = self.kernel(domain).tasks.process(pid, at_ns);
+        process.watch_mut(watcher).begin(at_ns);
+        let same_kind = |who: Watcher| matches!((who, watcher), (Watcher::Input(a, _), Watcher::Input(b, _)) if a == b);
+        self.shared |= process.watches().filter(|(who, _)| same_kind(*who)).count() > 1;
+    }
+
+    /// The input that says what a record of input `lane` about the process, which ends at `end_ns`, says again: of those
+    /// whose tracers watch it, the one that began first is believed. `tells` is whether an input goes on as far as this
+    /// record: one whose tracer was killed has no end.
+    pub(crate) fn told_before(&self, lane: usize, about: About, tells: impl Fn(usize) -> bool) -> Option<usize> {
+        if !self.shared {
+            return None;
+        }
+        // What the others say of the end of a process comes after it.
+        let tasks = &self.kernels.get(usize::from(about.domain))?.tasks;
+        let process = tasks.latest_process(about.pid, about.end_ns)?;
+        let open = process.watches().filter(|(_, watch)| watch.is_open());
+        let lanes = open.filter_map(|(watcher, _)| match watcher {
+            Watcher::Input(side, lane) if side == about.side => Some(usize::from(lane)),
+            _ => None,
+        });
+        let lanes: Vec<_> = lanes.collect();
+        // Whoever does not watch the process has it from somewhere else.
+        let own = lanes.iter().position(|other| *other == lane)?;
+        lanes[..own].iter().copied().find(|other| tells(*other))
     }
 
     fn kernel(&mut self, domain: u16) -> &mut Kernel {
@@ -222,13 +268,13 @@ impl Attribution {
     /// A call has been written; what only it needed may go.
     pub(crate) fn written(&mut self, domain: u16, call: Call) {
         let tasks = &mut self.kernel(domain).tasks;
-        tasks.process(call.pid, call.start_ns).watch_mut(HostSide::Cuda).heard(call.end_ns.max(1));
+        tasks.process(call.pid, call.start_ns).watch_mut(Tracer::Cuda).heard(call.end_ns.max(1));
         tasks.forget_of_thread(call.pid, call.tid, call.start_ns);
     }
 
     /// Whether the input behind a watch is known to have told of everything up to `end_ns`.
     fn tells(&self, watcher: Watcher, part: WatchedPart, end_ns: u64) -> bool {
-        let Watcher::Input(lane) = watcher else { return false };
+        let Watcher::Input(Tracer::Sched, lane) = watcher else { return false };
         let input = &self.inputs[usize::from(lane)];
         // A recording cut in two goes on in an input that has no head of its own.
         let continued = |i: &Coverage| !i.headed && i.may_be_sched() && !i.finished && i.high_ns >= end_ns;
@@ -236,23 +282,25 @@ impl Attribution {
     }
 
     /// The `end` record of input `lane`: its watch ends, and that of the inputs that it continues.
-    fn finish(&mut self, lane: usize, at_ns: u64) {
-        let headed = self.inputs[lane].headed;
-        let inputs = &self.inputs;
-        let ends = |other: usize| other == lane || !headed && inputs[other].closed && !inputs[other].finished;
+    fn finish(&mut self, lane: usize, of_sched: Option<bool>, at_ns: u64) {
+        let (inputs, headed) = (&self.inputs, self.inputs[lane].headed);
+        let of_sched_too = of_sched.unwrap_or(inputs[lane].may_be_sched());
+        let continued = |other: usize| !headed && inputs[other].closed && !inputs[other].finished;
+        let stops = |watcher| match watcher {
+            Watcher::Input(Tracer::Sched, other) => {
+                of_sched_too && (usize::from(other) == lane || continued(other.into()))
+            }
+            Watcher::Input(Tracer::Cuda, other) => of_sched != Some(true) && usize::from(other) == lane,
+            Watcher::Any(_) => false,
+        };
         for kernel in &mut self.kernels {
-            kernel.tasks.tracers_stopped(|who| matches!(who, Watcher::Input(lane) if ends(lane.into())), at_ns);
+            kernel.tasks.tracers_stopped(stops, at_ns);
         }
-        self.inputs[lane].finished = true;
+        self.inputs[lane].finished |= of_sched_too;
     }
 
     fn lost(&mut self, domain: u16, pid: Option<u32>, start_ns: u64, end_ns: u64) {
         let loss = Loss { start_ns, end_ns, pid, count: None, sampled: false };
         self.kernel(domain).losses.add(loss);
     }
-}
-
-/// Inputs are numbered from 0, and there are fewer than there may be files open.
-fn watcher(lane: usize) -> Watcher {
-    Watcher::Input(u16::try_from(lane).unwrap_or(u16::MAX))
 }

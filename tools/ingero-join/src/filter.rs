@@ -57,7 +57,7 @@ impl Filter {
     /// from the first bound to the second, and silence outside is no evidence of anything.
     pub(crate) fn moved(&self, item: &Item, start_ns: u64) -> Option<u64> {
         match item.kind {
-            Kind::Watch | Kind::WatchSched => self.since_ns.filter(|&since_ns| start_ns < since_ns),
+            Kind::Watch(_) => self.since_ns.filter(|&since_ns| start_ns < since_ns),
             Kind::End { .. } => self.until_ns.filter(|&until_ns| start_ns > until_ns),
             _ => None,
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ingero_common::clock::parse_ts;
-use ingero_common::host::State;
+use ingero_common::host::{Side as Tracer, State};
 use ingero_common::ndjson::Line;
 use ingero_common::record::{self, Parsed, Record, src};
 use serde::Deserialize;
@@ -73,10 +73,8 @@ pub(crate) enum Kind {
     Pages { count: u64, bytes: u64 },
     /// A life begins or ends.
     Change(Change),
-    /// The scheduler tracer watches the process from here on.
-    WatchSched,
-    /// Another tracer does.
-    Watch,
+    /// A tracer of this kind watches the process from here on.
+    Watch(Tracer),
     /// Scheduler records are missing.
     LostSched,
     /// Other records are missing.
@@ -239,8 +237,7 @@ fn switch(record: &Record<'_>, holders: &mut Holders) -> Switch {
 fn frame(record: &Record<'_>, line: &[u8]) -> Kind {
     let sched = record.stream.as_deref() == Some("sched");
     match &*record.op {
-        "watch" if sched => Kind::WatchSched,
-        "watch" => Kind::Watch,
+        "watch" => Kind::Watch(if sched { Tracer::Sched } else { Tracer::Cuda }),
         "lost" if sched => Kind::LostSched,
         "lost" => Kind::Lost,
         "start" => Kind::Start(Box::new(start(record, line))),

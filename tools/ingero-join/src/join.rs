@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ingero_common::exit::Exit;
+use ingero_common::host::Side as Tracer;
 use ingero_common::ndjson::to_json;
 use ingero_common::text::Log;
 use serde::Serialize;
 
-use crate::attribution::Attribution;
-use crate::doubles::{Doubles, Key};
+use crate::attribution::{About, Attribution};
 use crate::edit;
 use crate::filter::Filter;
 use crate::format::{Writer, writer};
 use crate::frame::Frame;
 use crate::host::Call;
-use crate::item::{Change, Item, Kind, Side};
+use crate::item::{Item, Kind, Side};
 use crate::late::Late;
 use crate::merge::{Entry, Merge, Step};
 use crate::options::Options;
@@ -49,9 +49,8 @@ pub(crate) struct Join<'a> {
     window_ns: u64,
     merge: Merge,
     attribution: Attribution,
-    doubles: Doubles,
     /// Inputs of which it was said that both have a process: whose side, the one that is believed, the other one.
-    told_doubles: Vec<(Side, usize, usize)>,
+    told_doubles: Vec<(Tracer, usize, usize)>,
     filter: Filter,
     frame: Frame,
     /// First lines of the inputs, until the output begins.
@@ -113,7 +112,6 @@ impl<'a> Join<'a> {
             window_ns,
             attribution: Attribution::new(merge.lanes.len(), window_ns),
             merge,
-            doubles: Doubles::default(),
             told_doubles: Vec::new(),
             filter: Filter::new(options),
             frame: Frame::default(),
@@ -243,41 +241,31 @@ impl<'a> Join<'a> {
         Ok(())
     }
 
-    /// Whether another input says the same, after what the record itself tells of who watches whom.
+    /// Whether another input says the same.
     fn is_double(&mut self, entry: &Entry) -> bool {
-        let Item { kind, side, pid, double, .. } = entry.item();
-        let lane = entry.lane();
-        match kind {
-            Kind::Watch | Kind::WatchSched if let Some(pid) = *pid => {
-                let side = if matches!(kind, Kind::WatchSched) { Side::Sched } else { Side::Cuda };
-                self.doubles.watch(side, Key { domain: entry.domain, pid }, lane);
-            }
-            Kind::End { of_sched } => {
-                let side = of_sched.map(|of_sched| if of_sched { Side::Sched } else { Side::Cuda });
-                self.doubles.stopped(side, lane);
-            }
-            _ => {}
-        }
-        let (Side::Cuda | Side::Sched, Some(pid)) = (side, *pid) else { return false };
-        let key = Key { domain: entry.domain, pid };
+        let Item { side, pid, double, .. } = entry.item();
+        let side = match side {
+            Side::Cuda => Tracer::Cuda,
+            Side::Sched => Tracer::Sched,
+            Side::Frame | Side::Other => return false,
+        };
+        let Some(pid) = *pid else { return false };
+        let about = About { side, domain: entry.domain, pid, end_ns: entry.end_ns };
         let lanes = &self.merge.lanes;
         let tells = |other: usize| !lanes[other].has_ended() || lanes[other].high_ns() >= entry.end_ns;
-        let before = self.doubles.before(*side, key, lane, tells);
-        if matches!(kind, Kind::Change(Change::ProcessExit)) {
-            self.doubles.ended(key);
-        }
+        let before = self.attribution.told_before(entry.lane(), about, tells);
         if let Some(first) = before {
-            self.tell_of_doubles(*side, pid, first, lane);
+            self.tell_of_doubles(side, pid, first, entry.lane());
         }
         *double || before.is_some()
     }
 
-    fn tell_of_doubles(&mut self, side: Side, pid: u32, first: usize, second: usize) {
+    fn tell_of_doubles(&mut self, side: Tracer, pid: u32, first: usize, second: usize) {
         if self.told_doubles.contains(&(side, first, second)) {
             return;
         }
         self.told_doubles.push((side, first, second));
-        let tool = if side == Side::Cuda { "ingero-cuda" } else { "ingero-sched" };
+        let tool = if side == Tracer::Cuda { "ingero-cuda" } else { "ingero-sched" };
         let (first, second) = (&self.merge.lanes[first].name, &self.merge.lanes[second].name);
         self.log.warn(format!(
             "{first} and {second} both tell of process {pid}: two {tool} traced it at once. What {second} says again is marked \

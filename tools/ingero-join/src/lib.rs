@@ -10,8 +10,7 @@
 //! | `item`          | what does a line say that matters here?                                 |
 //! | `merge`         | which record is next? (with a worked example)                           |
 //! | `clocks`        | may these streams be compared at all?                                   |
-//! | `attribution`   | what is known of each thread, and is silence evidence?                  |
-//! | `doubles`       | is a process in two inputs? (with a worked example)                     |
+//! | `attribution`   | what is known of each thread, is silence evidence, who says it twice?   |
 //! | `host`          | what did the thread go through during the call? (with a worked example) |
 //! | `join`          | how do these work together?                                             |
 //! | `format`        | in which form is it written?                                            |
@@ -19,7 +18,6 @@
 mod attribution;
 mod clocks;
 mod db;
-mod doubles;
 mod edit;
 mod filter;
 mod format;
