@@ -56,7 +56,7 @@ impl Lifetime {
 
 /// All instances of one number, by their beginning; none overlap.
 #[derive(Debug)]
-pub(super) struct Instances<T>(Vec<T>);
+pub(super) struct Instances<T>(pub(super) Vec<T>);
 
 impl<T> Default for Instances<T> {
     fn default() -> Self {
@@ -65,18 +65,6 @@ impl<T> Default for Instances<T> {
 }
 
 impl<T: DerefMut<Target = Lifetime>> Instances<T> {
-    pub(super) fn all(&self) -> &[T] {
-        &self.0
-    }
-
-    pub(super) fn all_mut(&mut self) -> &mut [T] {
-        &mut self.0
-    }
-
-    pub(super) fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
-        self.0.retain(keep);
-    }
-
     /// How many began by `at_ns`.
     fn begun(&self, at_ns: u64) -> usize {
         self.0.partition_point(|instance| instance.begin_ns() <= at_ns)

@@ -191,8 +191,8 @@ fn processes_without_an_exit_are_forgotten_and_counted_but_for_those_that_make_c
         tasks.fork(thread(1, 1), 10 + i, u64::from(i) * 10);
         let (processes, threads) = (tasks.processes.values(), tasks.threads.values());
         if i % 100 == 0 {
-            assert!(processes.map(|all| all.all().len()).sum::<usize>() <= 1000);
-            assert!(threads.map(|all| all.all().len()).sum::<usize>() <= 1000);
+            assert!(processes.map(|all| all.0.len()).sum::<usize>() <= 1000);
+            assert!(threads.map(|all| all.0.len()).sum::<usize>() <= 1000);
         }
     }
     assert!(tasks.instances(1).next().is_some() && tasks.instances(100_009).next().is_some());

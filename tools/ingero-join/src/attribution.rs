@@ -32,7 +32,8 @@ use ingero_common::host::{
 use ingero_common::record::Host;
 
 use crate::host::{self, Call};
-use crate::item::{Change, Item, Kind, Side, Switch};
+use crate::item::{Change, Kind, Side, Switch};
+use crate::merge::Entry;
 
 /// About 10 MiB in all; what a thread goes through within the window is some hundred entries.
 const LIMITS: Limits = Limits { entries: 80_000, threads: 32_768, processes: 16_384, callers_last: true };
@@ -68,12 +69,6 @@ struct Kernel {
     losses: Losses,
 }
 
-impl Default for Kernel {
-    fn default() -> Self {
-        Self { tasks: TaskTable::with_limits(LIMITS), losses: Losses::default() }
-    }
-}
-
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Attribution {
@@ -88,24 +83,16 @@ pub(crate) struct Attribution {
     window_ns: u64,
 }
 
-/// What a record is about.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct About {
-    /// The kind of tracer that it is of.
-    pub(crate) side: Tracer,
-    pub(crate) domain: u16,
-    pub(crate) pid: u32,
-    pub(crate) end_ns: u64,
-}
-
 impl Attribution {
     pub(crate) fn new(inputs: usize, window_ns: u64) -> Self {
         let inputs = vec![Coverage::default(); inputs];
         Self { kernels: Vec::new(), names: Interner::default(), named: 0, inputs, shared: false, window_ns }
     }
 
-    /// A record of input `lane`, placed at [`start_ns`, `end_ns`].
-    pub(crate) fn learn(&mut self, lane: usize, domain: u16, item: &Item, start_ns: u64, end_ns: u64) {
+    /// A record at its place.
+    pub(crate) fn learn(&mut self, entry: &Entry) {
+        let (lane, item) = (entry.lane(), entry.item());
+        let Entry { domain, start_ns, end_ns, .. } = *entry;
         let pid = item.pid.unwrap_or(0);
         // Without a thread there is nobody to whom it could belong; the idle task waits for nothing.
         let thread = item.tid.filter(|_| pid != 0);
@@ -197,31 +184,31 @@ impl Attribution {
         self.shared |= process.watches().filter(|(who, _)| same_kind(*who)).count() > 1;
     }
 
-    /// The input that says what a record of input `lane` about the process, which ends at `end_ns`, says again: of those
-    /// whose tracers watch it, the one that began first is believed. `tells` is whether an input goes on as far as this
-    /// record: one whose tracer was killed has no end.
-    pub(crate) fn told_before(&self, lane: usize, about: About, tells: impl Fn(usize) -> bool) -> Option<usize> {
+    /// The input that says what a record says again: of those whose tracers watch its process, the one that began first is
+    /// believed. `tells` is whether an input goes on as far as this record: one whose tracer was killed has no end.
+    pub(crate) fn told_before(&self, entry: &Entry, of: Tracer, tells: impl Fn(usize) -> bool) -> Option<usize> {
         if !self.shared {
             return None;
         }
         // What the others say of the end of a process comes after it.
-        let tasks = &self.kernels.get(usize::from(about.domain))?.tasks;
-        let process = tasks.latest_process(about.pid, about.end_ns)?;
+        let tasks = &self.kernels.get(usize::from(entry.domain))?.tasks;
+        let process = tasks.latest_process(entry.item().pid?, entry.end_ns)?;
         let open = process.watches().filter(|(_, watch)| watch.is_open());
         let lanes = open.filter_map(|(watcher, _)| match watcher {
-            Watcher::Input(side, lane) if side == about.side => Some(usize::from(lane)),
+            Watcher::Input(side, lane) if side == of => Some(usize::from(lane)),
             _ => None,
         });
         let lanes: Vec<_> = lanes.collect();
         // Whoever does not watch the process has it from somewhere else.
-        let own = lanes.iter().position(|other| *other == lane)?;
+        let own = lanes.iter().position(|other| *other == entry.lane())?;
         lanes[..own].iter().copied().find(|other| tells(*other))
     }
 
     fn kernel(&mut self, domain: u16) -> &mut Kernel {
         let at = usize::from(domain);
         if self.kernels.len() <= at {
-            self.kernels.resize_with(at + 1, Kernel::default);
+            let new = || Kernel { tasks: TaskTable::with_limits(LIMITS), losses: Losses::default() };
+            self.kernels.resize_with(at + 1, new);
         }
         &mut self.kernels[at]
     }
@@ -242,10 +229,10 @@ impl Attribution {
         self.inputs[lane].closed = closed;
     }
 
-    /// Lines of input `lane` in [`start_ns`, `end_ns`] could not be read.
-    pub(crate) fn unreadable(&mut self, lane: usize, domain: u16, start_ns: u64, end_ns: u64) {
-        if self.inputs[lane].bears_sched {
-            self.lost(domain, None, start_ns, end_ns);
+    /// A line that could not be read, at its place.
+    pub(crate) fn unreadable(&mut self, entry: &Entry) {
+        if self.inputs[entry.lane()].bears_sched {
+            self.lost(entry.domain, None, entry.start_ns, entry.end_ns);
         }
     }
 

@@ -13,7 +13,7 @@ use ingero_common::ndjson::to_json;
 use ingero_common::text::Log;
 use serde::Serialize;
 
-use crate::attribution::{About, Attribution};
+use crate::attribution::Attribution;
 use crate::edit;
 use crate::filter::Filter;
 use crate::format::{Writer, writer};
@@ -197,7 +197,7 @@ impl<'a> Join<'a> {
     fn line(&mut self, mut entry: Entry) -> anyhow::Result<()> {
         let item = entry.item();
         if matches!(item.kind, Kind::LossAhead { .. }) {
-            self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns);
+            self.attribution.learn(&entry);
             return Ok(());
         }
         if !self.begun {
@@ -208,7 +208,7 @@ impl<'a> Join<'a> {
             Kind::Bad { number, reason } => {
                 let (lane, number, reason) = (entry.lane(), *number, reason.clone());
                 self.bad_line(lane, number, &reason);
-                self.attribution.unreadable(lane, entry.domain, entry.start_ns, entry.end_ns);
+                self.attribution.unreadable(&entry);
             }
             Kind::Start(start) => {
                 self.attribution.started(entry.lane(), &start.tool);
@@ -216,10 +216,9 @@ impl<'a> Join<'a> {
             }
             _ => {
                 entry.double = self.is_double(&entry);
-                let item = entry.item();
                 // A thread is off the CPU once, however many tell of it.
-                if !entry.double || !matches!(item.kind, Kind::Switch(_) | Kind::Pages { .. }) {
-                    self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns);
+                if !entry.double || !matches!(entry.item().kind, Kind::Switch(_) | Kind::Pages { .. }) {
+                    self.attribution.learn(&entry);
                 }
             }
         }
@@ -243,21 +242,20 @@ impl<'a> Join<'a> {
 
     /// Whether another input says the same.
     fn is_double(&mut self, entry: &Entry) -> bool {
-        let Item { side, pid, double, .. } = entry.item();
-        let side = match side {
+        let Item { side, pid, double, .. } = *entry.item();
+        let Some(pid) = pid else { return false };
+        let of = match side {
             Side::Cuda => Tracer::Cuda,
             Side::Sched => Tracer::Sched,
             Side::Frame | Side::Other => return false,
         };
-        let Some(pid) = *pid else { return false };
-        let about = About { side, domain: entry.domain, pid, end_ns: entry.end_ns };
         let lanes = &self.merge.lanes;
         let tells = |other: usize| !lanes[other].has_ended() || lanes[other].high_ns() >= entry.end_ns;
-        let before = self.attribution.told_before(entry.lane(), about, tells);
+        let before = self.attribution.told_before(entry, of, tells);
         if let Some(first) = before {
-            self.tell_of_doubles(side, pid, first, entry.lane());
+            self.tell_of_doubles(of, pid, first, entry.lane());
         }
-        *double || before.is_some()
+        double || before.is_some()
     }
 
     fn tell_of_doubles(&mut self, side: Tracer, pid: u32, first: usize, second: usize) {
