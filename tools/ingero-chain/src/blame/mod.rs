@@ -1,5 +1,7 @@
 //! What did the late thread go through?
 
+#[cfg(test)]
+mod agreement;
 pub(crate) mod breakdown;
 pub(crate) mod cpus;
 pub(crate) mod path;

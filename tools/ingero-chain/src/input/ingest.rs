@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use ingero_common::host::{
     CpuTimeline, HashMap, HashSet, InstanceId, Interner, Losses, Program, Side, TaskTable, Tracers,
 };
-use ingero_common::record::{Parsed, Record, SysSample, parse, src};
+use ingero_common::record::{LEAP_NS, Parsed, Record, SysSample, parse, src};
 
 use crate::blame::path::Sources;
-use crate::input::clock::{Clock, LEAP_NS};
+use crate::input::clock::Clock;
 use crate::input::coverage::Coverage;
 use crate::input::kills::Kills;
 use crate::input::samples::{GpuSamples, Samples};
