@@ -232,6 +232,9 @@ pub struct Call<'a> {
     /// And how many are in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nranks: Option<u32>,
+    /// The event that is recorded, or waited or asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<Hex>,
     /// The device that the thread chooses, as the process numbers them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
