@@ -20,6 +20,8 @@ mod process;
 mod report;
 pub mod run;
 mod stats;
+#[cfg(test)]
+mod tests;
 
 pub use blame::{Cause, CauseLine, OpNs, WhoNs, share};
 pub use findings::severity::Severity;

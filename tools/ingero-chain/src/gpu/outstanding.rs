@@ -155,6 +155,8 @@ pub(crate) struct Outstanding {
     overflow_ns: Option<u64>,
     /// When a synchronising call last returned.
     waited_ns: Option<u64>,
+    /// A query has heard of work that is in no record, and nothing has been waited for since.
+    unrecorded: bool,
     devices: Devices,
     events: Events,
 }
@@ -162,7 +164,17 @@ pub(crate) struct Outstanding {
 impl Outstanding {
     /// Whether a synchronising call has returned and nothing is pending.
     pub(crate) fn is_drained(&self) -> bool {
+        self.waited_ns.is_some() && !self.has_pending() && !self.unrecorded
+    }
+
+    /// Whether all that is on record has been waited for, whatever a query has heard since.
+    pub(crate) fn is_drained_on_record(&self) -> bool {
         self.waited_ns.is_some() && !self.has_pending()
+    }
+
+    /// The GPU has work that is in no record.
+    pub(crate) fn has_unrecorded(&mut self) {
+        self.unrecorded = true;
     }
 
     /// Whether something was enqueued and not waited for.
@@ -198,6 +210,9 @@ impl Outstanding {
         self.devices.add(record, function);
         let drain = function.map_or(Drain::No, |function| function.drains(record.dir.as_deref()));
         let event = record.event.as_deref();
+        if function.is_some_and(|function| function.class == Class::Query) && record.ret == Some(0) {
+            self.unrecorded = false;
+        }
         match (function.map(|function| function.class), event) {
             (Some(Class::Record), Some(event)) => self.events.record(event, stream, start_ns),
             (Some(Class::StreamWait), Some(event)) => self.events.stream_waits(stream, event),
@@ -250,6 +265,7 @@ impl Outstanding {
                 self.pending -= done;
                 self.overflow_ns = self.overflow_ns.filter(|last_ns| *last_ns > start_ns);
                 self.waited_ns = self.waited_ns.max(Some(end_ns));
+                self.unrecorded = false;
             }
             Drain::Stream => {
                 let covered = self.events.covered(stream, start_ns);
@@ -276,6 +292,7 @@ impl Outstanding {
             }
             self.pending -= self.queues.get_mut(stream).map_or(0, |queue| queue.done_by(upto_ns));
             self.waited_ns = self.waited_ns.max(Some(end_ns));
+            self.unrecorded = false;
         }
     }
 

@@ -147,6 +147,8 @@ pub(crate) enum Doing {
     Memory,
     Load,
     Wait,
+    /// The same at the beginning of a copy that blocks its caller: that copy is enqueued already.
+    WaitToCopy,
     ColdLaunch,
     /// A copy that blocks its caller…
     Copy,
@@ -161,13 +163,23 @@ impl Doing {
         self >= Doing::ColdLaunch
     }
 
+    /// Whether the GPU may have something to do from the beginning of such a call on.
+    pub(crate) fn enqueues(self) -> bool {
+        self >= Doing::WaitToCopy
+    }
+
+    /// Whether it waits for the GPU.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Doing::Wait | Doing::WaitToCopy)
+    }
+
     /// The class of its time, where the GPU is not idle.
     pub(crate) fn class(self) -> Class {
         match self {
             Doing::Other => Class::OtherCall,
             Doing::Memory => Class::Memory,
             Doing::Load | Doing::ColdLaunch => Class::Load,
-            Doing::Wait => Class::GpuWait,
+            Doing::Wait | Doing::WaitToCopy => Class::GpuWait,
             Doing::Copy | Doing::Upload => Class::Copy,
             Doing::Enqueue => Class::Enqueue,
         }
@@ -183,7 +195,7 @@ impl Doing {
             Class::GpuWait => Some(Doing::Wait),
             Class::Copy => Some(Doing::Copy),
             Class::Enqueue => Some(Doing::Enqueue),
-            Class::Idle if self.feeds() => None,
+            Class::Idle if self.enqueues() => None,
             Class::Idle | Class::StartUp | Class::WindDown | Class::NotJudged => return class,
         };
         if rank.is_none_or(|rank| rank < self) { self.class() } else { class }

@@ -63,7 +63,8 @@ impl Piece {
     /// Whether its place and its length may matter later, beyond its class.
     fn stands_alone(&self) -> bool {
         let in_runs = [Class::Enqueue, Class::OtherCall, Class::Between];
-        !in_runs.contains(&self.class()) || self.hung_at_ns > 0
+        // What a long one counts as may change in view of what was lost meanwhile.
+        !in_runs.contains(&self.class()) || self.hung_at_ns > 0 || self.len_ns() >= SILENCE_NS
     }
 
     /// The same for [`from_ns`, `to_ns`] only; `None` where they do not meet.
@@ -118,7 +119,7 @@ impl Run {
         if call.doing.feeds() {
             self.fed = self.fed.or(Some(call));
         }
-        if call.doing.feeds() || call.doing == Doing::Wait {
+        if call.doing.feeds() || call.doing.waits() {
             self.worked_ns = self.worked_ns.max(end_ns);
         }
     }
@@ -263,7 +264,7 @@ impl Timeline {
         if start_ns < covered_ns {
             self.cover(start_ns, covered_ns.min(end_ns), call);
         }
-        let drained = drained && !call.doing.feeds();
+        let drained = drained && !call.doing.enqueues();
         self.push(Piece { call: Some(call), ..self.piece(covered_ns, end_ns, drained) });
         self.covered_ns = Some(covered_ns.max(end_ns));
     }
@@ -281,12 +282,15 @@ impl Timeline {
         self.covered_ns = Some(to_ns);
     }
 
-    /// A call shows that the GPU has been at work since it was last given something. `contradicted`: nothing on record was
-    /// outstanding, so that something was enqueued of which there is no record.
-    pub(crate) fn gpu_was_busy(&mut self, contradicted: bool) {
+    /// A call that began at `at_ns` shows that the GPU had been at work since it was last given something. `contradicted`:
+    /// nothing on record was outstanding, so that something was enqueued of which there is no record, nobody knows when.
+    pub(crate) fn gpu_was_busy(&mut self, at_ns: u64, contradicted: bool) {
         let mut mark = |piece: &mut Piece| {
+            if piece.start_ns >= at_ns {
+                return true;
+            }
             let fed = piece.call.is_some_and(|call| call.doing.feeds());
-            piece.busy |= !fed;
+            piece.busy |= !fed && !contradicted;
             piece.drained &= !contradicted;
             !fed
         };
@@ -329,6 +333,13 @@ impl Timeline {
 
     fn push(&mut self, piece: Piece) {
         if piece.start_ns >= piece.end_ns {
+            return;
+        }
+        // A look of a thread that only asks is no call and divides nothing.
+        if let Some(last) = self.fine.back_mut().filter(|last| last.call.is_none() && last.end_ns == piece.start_ns)
+            && *last == (Piece { start_ns: last.start_ns, end_ns: last.end_ns, ..piece })
+        {
+            last.end_ns = piece.end_ns;
             return;
         }
         self.fine.push_back(piece);
@@ -401,6 +412,6 @@ fn covered(piece: &Piece, start_ns: u64, end_ns: u64, call: InCall) -> (Piece, [
     if inside.call.is_none_or(|other| other.doing < call.doing) {
         inside.call = Some(call);
     }
-    inside.drained &= !call.doing.feeds();
+    inside.drained &= !call.doing.enqueues();
     (inside, outside)
 }
