@@ -71,6 +71,8 @@ pub struct Record<'a> {
     pub count: Option<u64>,
     /// The device that a call chooses.
     pub device: Option<i64>,
+    /// Of which version of the contract the stream is (`start`).
+    pub schema: Option<u64>,
     /// The object that ingero-join adds to a call, or the host's name in a `start` record.
     #[serde(borrow)]
     pub host: Option<&'a RawValue>,

@@ -1,7 +1,6 @@
 //! What did the late thread go through?
 
 pub(crate) mod breakdown;
-pub(crate) mod cpus;
 pub(crate) mod path;
 pub(crate) mod process_tree;
 

@@ -8,6 +8,7 @@ use ingero_common::host::{
     TaskTable, Thread, Tracers,
 };
 use ingero_common::record::{Parsed, Record, SysSample, Who, parse, src, why};
+use ingero_common::text::Traced;
 
 use crate::stats::calls::Facts;
 use crate::input::samples::{GpuSamples, Samples};
@@ -37,6 +38,9 @@ const MAX_CUDA: usize = 1024;
 
 /// Hosts that the report names.
 const MAX_HOSTS: usize = 8;
+
+/// The newest version of the contract that is understood here.
+const NEWEST_SCHEMA: u64 = 2;
 
 /// The state of the analysis.
 #[derive(Debug, Default)]
@@ -71,7 +75,9 @@ pub struct Engine {
     /// An input broke off since the last record.
     broken_here: bool,
     /// Who was traced, by the names that `start` records give.
-    pub(crate) hosts: Vec<String>,
+    pub(crate) hosts: Vec<Traced>,
+    /// The first `start` record of a version of the contract that is not understood here.
+    pub(crate) unknown_schema: Option<u64>,
     pub(crate) lost: u64,
     pub(crate) late: u64,
     /// Records of a second tracer beside another one of its kind.
@@ -301,7 +307,8 @@ impl Engine {
                     self.wall = self.wall_offset_ns.map(WallClock::with_offset);
                 }
                 self.tracers.start(record);
-                let host = record.host.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+                self.unknown_schema = self.unknown_schema.or(record.schema.filter(|&schema| schema > NEWEST_SCHEMA));
+                let host = record.host.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok()).map(Traced::from);
                 if let Some(host) = host.filter(|host| !self.hosts.contains(host) && self.hosts.len() < MAX_HOSTS) {
                     self.hosts.push(host);
                 }
@@ -461,7 +468,7 @@ impl Engine {
             if tid == pid {
                 life.name = this.name;
             }
-            self.stats(record, start_ns, end_ns, |stats| stats.switch(&off, cpu));
+            self.stats(record, start_ns, end_ns, |stats| stats.switch(&off));
         }
     }
 
