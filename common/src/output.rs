@@ -84,7 +84,10 @@ impl Output {
 
     /// How many columns the terminal has; `None` where it is none.
     pub fn columns(&self) -> Option<usize> {
-        rustix::termios::tcgetwinsize(&self.file).ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0)
+        rustix::termios::tcgetwinsize(&self.file)
+            .ok()
+            .map(|size| usize::from(size.ws_col))
+            .filter(|&columns| columns > 0)
     }
 
     /// Whether people want colours there: at a terminal that has them, unless `NO_COLOR` is set (or `CLICOLOR_FORCE`).

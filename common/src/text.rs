@@ -238,7 +238,10 @@ mod tests {
     #[test]
     fn traced_text_is_shown_escaped_and_short_and_recorded_as_it_is() {
         let name = Traced::from("a\u{1b}[2J\u{202e}");
-        assert_eq!((name.to_string().as_str(), format!("{name:?}").as_str()), ("a\\u{1b}[2J\\u{202e}", "\"a\\u{1b}[2J\\u{202e}\""));
+        assert_eq!(
+            (name.to_string().as_str(), format!("{name:?}").as_str()),
+            ("a\\u{1b}[2J\\u{202e}", "\"a\\u{1b}[2J\\u{202e}\"")
+        );
         assert_eq!(serde_json::to_value(&name).unwrap(), "a\u{1b}[2J\u{202e}");
         assert_eq!(format!("{:<4}|", Traced::from("ab")), "ab  |");
         let long = Traced::from("x".repeat(1000));

@@ -148,7 +148,8 @@ fn explain(report: &mut Report, id: &str) -> anyhow::Result<()> {
     let known: Vec<String> = report.findings.iter().map(|finding| finding.id.raw().to_owned()).collect();
     report.findings.retain(|finding| finding.id == *id);
     let Some(pid) = report.findings.first().map(|finding| finding.pid) else {
-        let known = if known.is_empty() { "nothing was found".into() } else { format!("there are {}", known.join(", ")) };
+        let known =
+            if known.is_empty() { "nothing was found".into() } else { format!("there are {}", known.join(", ")) };
         bail!("no finding has the id {id}; {known}");
     };
     report.retain(|other| other == pid);

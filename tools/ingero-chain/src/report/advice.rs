@@ -21,10 +21,14 @@ pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -
     let about = About { finding, tree, machine };
     all.extend(named(finding).filter(|_| by_cause).filter_map(|line| about.advice(line)));
     all.extend(about.limit_as_well());
-    // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
-    let own = matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
+    // Something regular in what the process does by itself is a lead, unless it is what its loop consists of. Data that comes
+    // late comes late at each step.
+    let each_step = finding.lost.n.saturating_mul(2) > machine.drains && machine.drains > 0;
+    let own =
+        matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
     if let Some(period) = finding.times.as_ref().and_then(|times| times.period)
         && own
+        && !each_step
         && !all.is_empty()
     {
         let (calls, apart) = (count(period.every, "call"), Nanos(period.ns));
@@ -132,7 +136,8 @@ impl About<'_> {
             Some(rivals) => format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)"),
             None => "fewer workers or threads, or more CPUs".to_owned(),
         };
-        let had = Some(who(line)).filter(|who| !who.is_empty()).map(|who| format!("; {who} had it")).unwrap_or_default();
+        let had =
+            Some(who(line)).filter(|who| !who.is_empty()).map(|who| format!("; {who} had it")).unwrap_or_default();
         (text, self.busy(format!("workers were runnable without a CPU for {}{had}", self.took(line))))
     }
 
@@ -140,7 +145,9 @@ impl About<'_> {
         let crowded = named(self.finding).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait));
         let text = match crowded {
             true => "make the work for each item cheaper: more workers would wait for a CPU too",
-            false => "make the work for each item cheaper, or use more workers and prefetching if the CPUs that they may use are not busy",
+            false => {
+                "make the work for each item cheaper, or use more workers and prefetching if the CPUs that they may use are not busy"
+            }
         };
         let because = format!("{} computed for {} while the GPU's process waited", who(line), self.took(line));
         (text.to_owned(), self.busy(because))
@@ -162,7 +169,8 @@ impl About<'_> {
         }
         (line.cause == Cause::DriverCpu && !gpu_at_work(finding)).then(|| {
             (
-                "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
+                "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)"
+                    .to_owned(),
                 format!("on the CPU inside the call, longer than usual, for {took}"),
             )
         })
@@ -179,7 +187,7 @@ impl About<'_> {
                         "do less in {threads} while the GPU waits: move the work to worker processes, prefetch, or make it \
                          cheaper; a profiler of the host code shows where the time goes"
                     ),
-                    format!("on a CPU for {took}"),
+                    format!("{threads} ran on a CPU for {took}"),
                 )
             }
             Cause::Quota | Cause::WorkerQuota => (
@@ -210,7 +218,8 @@ impl About<'_> {
                 format!("asleep for {took}, until a timer or an interrupt woke it"),
             ),
             Cause::CudaCall => (
-                "keep memory allocated (a caching allocator whose cache is not emptied), and load code before the loop".to_owned(),
+                "keep memory allocated (a caching allocator whose cache is not emptied), and load code before the loop"
+                    .to_owned(),
                 format!("{}: {took} while the GPU was idle", phrase(line)),
             ),
             Cause::Steal => (
@@ -241,8 +250,12 @@ impl About<'_> {
 
 /// What makes a call wait for a GPU that is at work, as a part of a reason.
 fn before_queue(finding: &Finding) -> &'static str {
-    match ingero_common::cuda_api::find(finding.call.call_src.raw(), finding.call.call.raw()).map(|function| function.class) {
-        Some(Class::Copy) => "with operations not waited for by then, behind which a copy from or to pageable memory waits",
+    match ingero_common::cuda_api::find(finding.call.call_src.raw(), finding.call.call.raw())
+        .map(|function| function.class)
+    {
+        Some(Class::Copy) => {
+            "with operations not waited for by then, behind which a copy from or to pageable memory waits"
+        }
         _ => "with 512 operations or more not waited for by then, at which its queue may be full",
     }
 }
@@ -284,7 +297,10 @@ mod tests {
         tasks.fork(parent, 2, 10);
         let tree = ProcessTree::of(&tasks, 1, 0, 100);
         let rivals = |who: &[_]| super::rivals(&line(who), &tree);
-        assert_eq!(rivals(&[("stress", 11, 40), ("loader", 2, 30), ("cron", 5, 1), ("kworker/0:1", 6, 5)]).as_deref(), Some("stress (11)"));
+        assert_eq!(
+            rivals(&[("stress", 11, 40), ("loader", 2, 30), ("cron", 5, 1), ("kworker/0:1", 6, 5)]).as_deref(),
+            Some("stress (11)")
+        );
         assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);
         assert_eq!(rivals(&[("train", 1, 5)]), None);
     }

@@ -36,7 +36,9 @@ pub(crate) fn write(out: &mut impl Write, report: &Report, list: bool) -> io::Re
     for finding in &report.findings {
         let causes = finding.lost.causes.len();
         for cause in finding.lost.causes.iter().take(if list { 1 } else { causes }) {
-            let who: Vec<String> = cause.who.iter().map(|w| format!("{} ({}) {}", w.comm, w.pid, w.ns)).collect();
+            let who = cause.who.iter().map(|who| format!("{} ({}) {}", who.comm, who.pid, who.ns));
+            let ops = cause.ops.iter().map(|op| format!("{} {}", op.op, op.ns));
+            let who: Vec<String> = who.chain(ops).collect();
             table.write_record(row(finding, cause.cause.name(), cause.ns, &who.join("; ")))?;
         }
         if causes == 0 || finding.lost.unexplained_ns > 0 && !list {

@@ -6,7 +6,7 @@ use ingero_common::text::{Nanos, counted};
 use crate::blame::Cause;
 use crate::findings::severity::Severity;
 use crate::process::class::Class;
-use crate::report::model::{AccountLine, Finding, Kind, Report};
+use crate::report::model::{AccountLine, Finding, GridLine, Kind, Report, Summary};
 use crate::report::sentences::{self, pct};
 use crate::report::strip::{self, Cell};
 
@@ -15,12 +15,15 @@ pub(crate) const MAX_CAUSES: usize = 5;
 /// What is a smaller share is not told of by itself.
 pub(crate) const SHOWN_SHARE: f64 = 0.01;
 
+/// Of a stream in which nothing is known to be missing.
+pub(crate) const COMPLETE: &str = "complete: no records lost, late or unreadable";
+
 /// One process with its findings.
 pub(crate) struct Head<'a> {
     pub(crate) account: &'a AccountLine,
-    /// The finding that tells of its lost time: all its gaps together, else the largest kind of gap, else where it got stuck.
-    pub(crate) main: Option<&'a Finding>,
-    /// Other findings that are no gaps, worst first.
+    /// What tells its story: all its gaps together, else the largest kind of gap, or another finding that is worse.
+    pub(crate) lead: Option<&'a Finding>,
+    /// The other ones of these, worst first.
     pub(crate) also: Vec<&'a Finding>,
     /// Everything found, worst first.
     pub(crate) all: Vec<&'a Finding>,
@@ -63,31 +66,58 @@ impl<'a> Head<'a> {
     fn new(account: &'a AccountLine, all: Vec<&'a Finding>) -> Self {
         // `all` is sorted by severity and then by time, so the first of a kind is its largest.
         let first = |kind| all.iter().copied().find(|finding| finding.op == kind);
-        let main = first(Kind::Total).or_else(|| first(Kind::Gap)).or_else(|| first(Kind::Stall));
-        let is_main = |finding: &Finding| main.is_some_and(|main| main.id == finding.id);
-        let told = |finding: &&Finding| !matches!(finding.op, Kind::Gap | Kind::Total) && !is_main(finding);
-        let also = all.iter().copied().filter(told).collect();
-        Self { account, main, also, all }
+        let gaps = first(Kind::Total).or_else(|| first(Kind::Gap));
+        let others = all.iter().copied().filter(|finding| !is_gap(finding));
+        let mut told: Vec<&Finding> = gaps.into_iter().chain(others).collect();
+        // Stable: of equal ones, the gaps come first.
+        told.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        let mut told = told.into_iter();
+        Self { account, lead: told.next(), also: told.collect(), all }
     }
 
     /// The worst of its findings.
     pub(crate) fn severity(&self) -> Option<Severity> {
-        self.all.iter().map(|finding| finding.severity).max()
+        self.lead.map(|lead| lead.severity)
+    }
+
+    /// In a word: a severity, `OK`, or `?` where too little of it could be judged for either.
+    pub(crate) fn verdict(&self) -> &'static str {
+        match self.severity() {
+            Some(Severity::High) => "HIGH",
+            Some(Severity::Medium) => "MEDIUM",
+            Some(Severity::Low) => "LOW",
+            None if self.is_judged() => "OK",
+            None => "?",
+        }
+    }
+
+    /// Whether it had a loop, most of which could be judged.
+    fn is_judged(&self) -> bool {
+        self.account.loop_ns > 0 && self.not_judged() <= 0.5
+    }
+
+    /// Share of the loop that could not be judged.
+    fn not_judged(&self) -> f64 {
+        self.account.classes.get(Class::NotJudged) as f64 / self.account.loop_ns.max(1) as f64
     }
 
     /// What and how bad, in one line.
     pub(crate) fn line(&self) -> String {
+        let text = match self.lead {
+            Some(lead) => self.claim(lead),
+            None => self.without_findings(),
+        };
+        format!("{}: {text}", sentences::process(&self.account.comm, self.account.pid))
+    }
+
+    /// What was lost by one of its findings.
+    pub(crate) fn claim(&self, finding: &Finding) -> String {
+        if is_gap(finding) { self.waited() } else { sentences::claim(finding) }
+    }
+
+    /// How long its GPU waited.
+    fn waited(&self) -> String {
         let account = self.account;
-        let name = sentences::process(&account.comm, account.pid);
-        if account.loop_ns == 0 {
-            let observed = Nanos(account.observed_ns);
-            return format!("{name}: no loop seen in {observed}, so no time counts as lost");
-        }
-        match self.main {
-            Some(stall) if stall.op == Kind::Stall => return format!("{name}: {}", sentences::claim(stall)),
-            Some(_) => {}
-            None => return format!("{name}: {}", self.fed()),
-        }
         let (lost, whole, share) = (Nanos(account.lost_ns), Nanos(account.loop_ns), pct(account.lost_share));
         let (idle_ns, silence_ns) = (account.classes.get(Class::Idle), account.classes.get(Class::Silence));
         // A stretch of silence that rounds to nothing does not make the whole uncertain.
@@ -98,17 +128,22 @@ impl<'a> Head<'a> {
         } else {
             ("at most ", format!("known to be idle for {} of it", Nanos(idle_ns)))
         };
-        format!("{name}: the GPU waited {most}{lost} of {whole} ({share}) of the loop, {known}")
+        format!("the GPU waited {most}{lost} of {whole} ({share}) of the loop, {known}")
     }
 
-    /// Of a process without gaps that are worth a word.
-    fn fed(&self) -> String {
+    /// Of a process of which there is nothing to complain.
+    fn without_findings(&self) -> String {
         let account = self.account;
+        if account.loop_ns == 0 {
+            return format!("no loop seen in {}, so no time counts as lost", Nanos(account.observed_ns));
+        }
+        let not_judged = pct(self.not_judged());
+        if !self.is_judged() {
+            return format!("{not_judged} of the loop could not be judged");
+        }
         let most = if account.classes.get(Class::Silence) > 0 { "at most " } else { "" };
-        let idle = format!("idle {most}{} of the loop", pct(account.lost_share));
-        // Short of work all the same, where it is done with each launch before the next one comes.
-        let bound = self.also.iter().any(|finding| finding.op == Kind::LaunchBound);
-        if bound { format!("GPU {idle} between its waits and the next work") } else { format!("GPU fed: {idle}") }
+        let fed = format!("GPU fed: idle {most}{} of the loop", pct(account.lost_share));
+        if self.not_judged() >= SHOWN_SHARE { format!("{fed}, {not_judged} of it not judged") } else { fed }
     }
 
     /// What the time of the loop went into.
@@ -117,18 +152,35 @@ impl<'a> Head<'a> {
         if account.loop_ns == 0 {
             return None;
         }
-        let steps = account.steps.map(|steps| format!(", {} of {}", counted(steps.n, "step", "steps"), per_step(account, steps.n)));
+        let steps = account
+            .steps
+            .map(|steps| format!(", {} of {}", counted(steps.n, "step", "steps"), per_step(account, steps.n)));
         let classes = self.loop_classes();
         let shown = classes.iter().filter(|&&(_, _, share)| share >= SHOWN_SHARE).take(MAX_CAUSES);
-        let parts: Vec<String> = shown.map(|&(class, _, share)| format!("{} {}", pct(share), sentences::class(class))).collect();
-        let busy = account.gpu.gpu_busy_pct.map(|busy| format!("; GPU {} busy by its driver's counter, copies not counted", pct(busy / 100.0)));
+        let parts: Vec<String> =
+            shown.map(|&(class, _, share)| format!("{} {}", pct(share), sentences::class(class))).collect();
+        let busy = account.gpu.gpu_busy_pct.map(|busy| {
+            format!("; GPU {} busy by its driver's counter, which does not count copies", pct(busy / 100.0))
+        });
         Some(format!(
-            "{}{}: {}{}",
+            "{}{}{}: {}{}",
             Nanos(account.loop_ns),
+            self.around(),
             steps.unwrap_or_default(),
             parts.join(", "),
             busy.unwrap_or_default()
         ))
+    }
+
+    /// What came before and after the loop.
+    fn around(&self) -> String {
+        let parts: Vec<String> = [(Class::StartUp, "start-up"), (Class::WindDown, "shutdown")]
+            .into_iter()
+            .map(|(class, name)| (self.account.classes.get(class), name))
+            .filter(|&(ns, _)| ns as f64 >= self.account.observed_ns as f64 * SHOWN_SHARE)
+            .map(|(ns, name)| format!("{} of {name}", Nanos(ns)))
+            .collect();
+        if parts.is_empty() { String::new() } else { format!(" (and {})", parts.join(", ")) }
     }
 
     /// The classes of the loop's time with their shares, largest first.
@@ -143,9 +195,13 @@ impl<'a> Head<'a> {
 
     /// When it waited, where that is known.
     pub(crate) fn strip(&self, cells: usize) -> Option<Vec<Cell>> {
-        let grids = || self.all.iter().filter_map(|finding| finding.lost.grid.as_ref());
-        grids().next()?;
-        Some(strip::cells(self.account, grids(), cells))
+        let total =
+            self.all.iter().find(|finding| finding.op == Kind::Total).and_then(|total| total.lost.grid.as_ref());
+        let grids: Vec<&GridLine> = match total {
+            Some(grid) => vec![grid],
+            None => self.all.iter().filter_map(|finding| finding.lost.grid.as_ref()).collect(),
+        };
+        (!grids.is_empty()).then(|| strip::cells(self.account, grids.into_iter(), cells))
     }
 
     /// When it was observed: the first and the last instant.
@@ -158,27 +214,33 @@ impl<'a> Head<'a> {
 
     /// Why the time was lost, and what is not told of one by one: how many causes and how much.
     pub(crate) fn whys(&self) -> (Vec<Why>, Option<(usize, u64)>) {
-        self.main.map(whys).unwrap_or_default()
+        self.lead.map(whys).unwrap_or_default()
     }
 
     /// How complete the data on this process is.
-    pub(crate) fn data(&self) -> Vec<String> {
+    pub(crate) fn data(&self, summary: &Summary) -> String {
         let mut parts = Vec::new();
         let not_judged_ns = self.account.classes.get(Class::NotJudged);
         if not_judged_ns > 0 {
-            parts.push(format!("{} not judged: records are missing there", Nanos(not_judged_ns)));
+            parts.push(format!("{} not judged: too little is on record there", Nanos(not_judged_ns)));
         }
-        if let Some(main) = self.main {
-            let unwatched = 1.0 - main.evidence.watched_share;
+        if let Some(gaps) = self.lead.filter(|lead| is_gap(lead)) {
+            let unwatched = 1.0 - gaps.evidence.watched_share;
             if unwatched >= SHOWN_SHARE / 2.0 {
                 parts.push(format!("the scheduler tracer did not watch {} of the lost time", pct(unwatched)));
             }
-            if main.evidence.lost > 0 {
-                parts.push(format!("{} in the lost time", counted(main.evidence.lost, "lost record", "lost records")));
+            if gaps.evidence.lost > 0 {
+                let records = counted(gaps.evidence.lost, "record is", "records are");
+                parts.push(format!("{records} missing in the time that the GPU waited"));
             }
         }
-        parts
+        parts.extend(sentences::incomplete(summary).map(|what| format!("in the whole recording, {what}")));
+        if parts.is_empty() { COMPLETE.to_owned() } else { parts.join("; ") }
     }
+}
+
+fn is_gap(finding: &Finding) -> bool {
+    matches!(finding.op, Kind::Gap | Kind::Total)
 }
 
 fn per_step(account: &AccountLine, steps: u64) -> String {
@@ -186,11 +248,17 @@ fn per_step(account: &AccountLine, steps: u64) -> String {
 }
 
 /// To the millisecond is enough for people: `18:03:03.113 UTC`.
-fn clock(ts: &str) -> String {
+pub(crate) fn clock(ts: &str) -> String {
     match ts.get(11..23) {
         Some(time) => format!("{time} UTC"),
         None => ts.to_owned(),
     }
+}
+
+/// To the second is enough for people: `2026-11-29 12:02:03 UTC`.
+pub(crate) fn instant(ts: &str) -> String {
+    let (day, time) = ts.split_once('T').unwrap_or((ts, ""));
+    format!("{day} {} UTC", time.split('.').next().unwrap_or(time))
 }
 
 /// The reasons of one finding that are large enough, at most [`MAX_CAUSES`], and what is left.

@@ -9,7 +9,6 @@ use ingero_common::text::{Nanos, Traced, counted};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::blame::{Cause, CauseLine};
-use crate::findings::severity::Severity;
 use crate::process::class::Class;
 use crate::report::head::{self, Head};
 use crate::report::model::{Finding, Occurrence, Report};
@@ -25,7 +24,7 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:1060px;margin:2em auto;padding
 h1{font-size:1.4em}h2{font-size:1.15em;margin:2.2em 0 .3em}h3{font-size:1em;margin:1.2em 0 .2em}code{font-size:.92em}\
 .high{color:#b3261e}.medium{color:#8a5a00}.low{color:#44546a}.ok{color:#2e7d32}\
 table{border-collapse:collapse;margin:.5em 0}td,th{text-align:left;padding:.15em 1em .15em 0;vertical-align:top}\
-td.n{text-align:right;white-space:nowrap}td.bar{width:9em}\
+td.n{text-align:right;white-space:nowrap}td.bar{width:7em;min-width:4em}th{white-space:nowrap}\
 svg{width:100%;display:block}.bar{height:14px;margin:.4em 0}.strip{height:32px;margin-top:.4em}\
 .dim,.key{font-size:12.5px;color:#44546a}.axis{display:flex;justify-content:space-between}\
 .key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}\
@@ -56,7 +55,7 @@ fn page(report: &Report, inputs: &[Traced], list: bool) -> Markup {
                 @if list {
                     (findings_table(report))
                 } @else {
-                    @for head in &heads { (process(head)) }
+                    @for head in &heads { (process(head, report)) }
                     @for finding in others { (finding_section(finding)) }
                 }
                 p.dim { "Times are those of the call on the host; for an asynchronous call, the time to enqueue it." }
@@ -78,11 +77,7 @@ fn recording(report: &Report) -> Markup {
 
 /// Which recording this is: when it begins, where it was made, what it was read from.
 fn origin(report: &Report, inputs: &[Traced]) -> String {
-    let begun = report.summary.ts.as_ref().map(|ts| {
-        // To the second is enough for people: `2026-11-29 12:02:03 UTC`.
-        let (day, time) = ts.as_str().split_once('T').unwrap_or((ts.as_str(), ""));
-        format!("{day} {} UTC", time.split('.').next().unwrap_or(time))
-    });
+    let begun = report.summary.ts.as_ref().map(|ts| head::instant(ts.as_str()));
     let hosts: Vec<String> = report.summary.hosts.iter().map(ToString::to_string).collect();
     let files: Vec<String> =
         inputs.iter().map(|name| Traced::from(name.raw().rsplit('/').next().unwrap_or_default()).to_string()).collect();
@@ -90,22 +85,21 @@ fn origin(report: &Report, inputs: &[Traced]) -> String {
     parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" \u{b7} ")
 }
 
-fn tag(severity: Option<Severity>) -> Markup {
-    let name = severity.map_or("ok", Severity::name);
-    html! { span class=(name) { "[" (name.to_uppercase()) "]" } " " }
+fn tag(name: &str) -> Markup {
+    html! { span class=(name.to_lowercase()) { "[" (name.to_uppercase()) "]" } " " }
 }
 
-fn process(head: &Head<'_>) -> Markup {
+fn process(head: &Head<'_>, report: &Report) -> Markup {
     html! {
         section {
-            h2 { (tag(head.severity())) (head.line()) }
+            h2 { (tag(head.verdict())) (head.line()) }
             @if let Some(line) = head.loop_line() { p { "Loop: " (line) } }
             (classes(head))
-            @for finding in &head.also { p { (tag(Some(finding.severity))) (sentences::claim(finding)) } }
+            @for finding in &head.also { p { (tag(finding.severity.name())) (head.claim(finding)) } }
             (when(head))
-            @if let Some(main) = head.main { (why(main)) }
-            (advice(head.main.into_iter().chain(head.also.iter().copied())))
-            @for part in head.data() { p.dim { (part) } }
+            @if let Some(lead) = head.lead { (why(lead)) }
+            (advice(head.lead.into_iter().chain(head.also.iter().copied())))
+            p.dim { "Data: " (head.data(&report.summary)) }
             @for finding in &head.all { (details(finding)) }
         }
     }
@@ -152,7 +146,7 @@ fn when(head: &Head<'_>) -> Markup {
         Some((i as f64 * width, 32.0 - height, height, fill))
     };
     html! {
-        svg.strip viewBox="0 0 1000 32" preserveAspectRatio="none" role="img" aria-label="when the GPU waited" {
+        svg.strip viewBox="0 0 1000 32" preserveAspectRatio="none" shape-rendering="crispEdges" role="img" aria-label="when the GPU waited" {
             rect width="1000" height="32" fill="#8882" {}
             @for (x, y, height, fill) in cells.iter().enumerate().filter_map(drawn) {
                 rect x=(number(x)) y=(number(y)) width=(number(width)) height=(number(height)) fill=(fill) {}
@@ -214,7 +208,7 @@ fn advice<'a>(findings: impl Iterator<Item = &'a Finding>) -> Markup {
 fn finding_section(finding: &Finding) -> Markup {
     html! {
         section {
-            h2 { (tag(Some(finding.severity))) (sentences::claim(finding)) }
+            h2 { (tag(finding.severity.name())) (sentences::claim(finding)) }
             (advice([finding].into_iter()))
             (details(finding))
         }
@@ -225,7 +219,7 @@ fn finding_section(finding: &Finding) -> Markup {
 fn details(finding: &Finding) -> Markup {
     html! {
         details id=(finding.id.whole()) {
-            summary { (tag(Some(finding.severity))) (finding.story.summary) " " code { (finding.id.whole()) } }
+            summary { (tag(finding.severity.name())) (finding.story.summary) " " code { (finding.id.whole()) } }
             table {
                 @for line in &finding.story.timeline { tr { th { (line.layer) } td { (line.text) } } }
             }
@@ -261,7 +255,8 @@ fn cause_row(line: &CauseLine) -> Markup {
 /// Each of the occurrences that are kept, longest first.
 fn occurrences(all: &[Occurrence]) -> Markup {
     let causes = |one: &Occurrence| {
-        let mut parts: Vec<String> = one.causes.iter().map(|line| format!("{} {}", line.cause.name(), Nanos(line.ns))).collect();
+        let mut parts: Vec<String> =
+            one.causes.iter().map(|line| format!("{} {}", line.cause.name(), Nanos(line.ns))).collect();
         if one.unexplained_ns > 0 {
             parts.push(format!("unexplained {}", Nanos(one.unexplained_ns)));
         }
@@ -288,7 +283,7 @@ fn findings_table(report: &Report) -> Markup {
         table {
             @for finding in &report.findings {
                 tr {
-                    td { (tag(Some(finding.severity))) }
+                    td { (tag(finding.severity.name())) }
                     td.n { (Nanos(finding.lost.lost_ns)) }
                     td.n { (pct(finding.lost.lost_share)) }
                     td { (finding.lost.causes.first().map_or("unexplained", |line| line.cause.name())) }

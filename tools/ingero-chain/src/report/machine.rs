@@ -31,6 +31,8 @@ pub(crate) struct Machine {
     pub(crate) throttled_ns: u64,
     /// Who was killed for memory.
     killed: Vec<String>,
+    /// How often the GPU had nothing left to do in the loop of the process.
+    pub(crate) drains: u64,
     /// Requests to block devices by those who waited for one, over all the time they were watched.
     pub(crate) io: Vec<(WhoNs, Block)>,
 }
@@ -87,7 +89,7 @@ impl Machine {
             text.push_str(&format!(", up to {:.0} % stolen by the hypervisor", self.steal_pct));
         }
         if let Some(pct) = self.gpu_pct {
-            text.push_str(&format!(", GPU {pct:.0} % busy by its driver's counter"));
+            text.push_str(&format!(", GPU {pct:.0} % in use by its driver's counter"));
         }
         if let (Kind::Oom, Some(bytes)) = (finding.op, self.mem_avail_bytes) {
             text.push_str(&format!(", {} of memory available", Bytes(bytes)));
@@ -125,5 +127,8 @@ fn requests(who: &WhoNs, io: &Block) -> String {
     }
     let (mean, max) = (Nanos(io.mean_ns()), Nanos(io.max_ns));
     let parts = parts.join(", ");
-    format!("block devices, by {} ({}) in the whole recording: {parts}; {mean} on average, longest {max}", who.comm, who.pid)
+    format!(
+        "block devices, by {} ({}) in the whole recording: {parts}, {mean} each on average, up to {max}",
+        who.comm, who.pid
+    )
 }

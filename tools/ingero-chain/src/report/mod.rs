@@ -52,11 +52,14 @@ impl Engine {
         let judged: Vec<(&CudaProcess, Account, Option<Stall>)> =
             self.cuda.values().map(|process| self.judge(process, wanted)).collect();
         let mut findings = findings::all(self, &judged, wanted.details);
-        let mut accounts: Vec<AccountLine> = judged.iter().map(|(process, account, _)| self.account(process, account)).collect();
+        let mut accounts: Vec<AccountLine> =
+            judged.iter().map(|(process, account, _)| self.account(process, account)).collect();
         let busy_ns = judged.iter().map(|(_, account, _)| account.busy_ns).sum();
         for finding in &mut findings {
             let mut machine = machine::Machine::over(&self.samples, &self.kills, &self.names, finding);
             machine.io = self.requests(finding);
+            let account = accounts.iter().rfind(|account| account.pid == finding.pid);
+            machine.drains = account.and_then(|account| account.steps).map_or(0, |steps| steps.n);
             let (from_ns, to_ns) = (finding.lost.mono_ns, finding.lost.mono_ns + finding.lost.dur_ns);
             let tree = ProcessTree::of(&self.tasks, finding.pid, from_ns, to_ns);
             sentences::tell(finding, &tree, &machine);
@@ -114,8 +117,7 @@ impl Engine {
                 launch_bound_ns: counted.map(|counted| counted.launch_bound_ns),
                 launch_bound_err_ns: counted.map(|counted| counted.err_ns),
             },
-            steps: (account.drains > 0)
-                .then(|| Steps { n: account.drains, per_s: (per_s * 10.0).round() / 10.0 }),
+            steps: (account.drains > 0).then(|| Steps { n: account.drains, per_s: (per_s * 10.0).round() / 10.0 }),
         }
     }
 

@@ -281,7 +281,7 @@ pub struct LostPart {
     pub causes: Vec<CauseLine>,
     /// The part that no record explains.
     pub unexplained_ns: u64,
-    /// Gaps: lost time over the recording.
+    /// Gaps and totals: lost time over the recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grid: Option<GridLine>,
 }

@@ -67,7 +67,8 @@ pub(crate) fn claim(finding: &Finding) -> String {
         }
         Kind::SlowCall => {
             let calls = count(n, "call");
-            format!("{calls} of {call} took {lost} longer than usual in total ({percent} of the loop){}", waits(finding))
+            let total = if n == 1 { "" } else { " in total" };
+            format!("{calls} of {call} took {lost} longer than usual{total} ({percent} of the loop){}", waits(finding))
         }
         Kind::HostCalls => host_calls(finding),
         Kind::LaunchBound => launch_bound(finding),
@@ -172,7 +173,7 @@ pub(crate) fn phrase(line: &CauseLine) -> String {
         Cause::Quota => "throttled by its CPU quota".into(),
         Cause::IoWait => "waiting for a device (state D)".into(),
         Cause::Blocked => "asleep inside the call".into(),
-        Cause::DriverCpu => "on the CPU inside the call, longer than usual".into(),
+        Cause::DriverCpu => "on the CPU inside the call".into(),
         Cause::WorkerCpu => format!("waiting for {who} to compute"),
         Cause::WorkerCpuWait if known => format!("waiting for a worker that waited for a CPU taken by {who}"),
         Cause::WorkerCpuWait => "waiting for a worker that waited for a CPU".into(),
@@ -197,7 +198,7 @@ pub(crate) fn threads(line: &CauseLine) -> String {
             names.push(&who.comm);
         }
     }
-    names.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    names.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 /// Those a cause points at, the first two names and how many more there are.
@@ -293,7 +294,11 @@ fn cuda(finding: &Finding) -> Option<String> {
         Kind::Oom | Kind::Total => return None,
         Kind::Gap => format!("{} before {}: median {p50}, longest {max}", count(n, "gap"), call(finding)),
         Kind::SlowCall => {
-            format!("{}: {} of up to {max}, usually {p50} (time of the call on the host)", call(finding), count(n, "call"))
+            format!(
+                "{}: {} of up to {max}, usually {p50} (time of the call on the host)",
+                call(finding),
+                count(n, "call")
+            )
         }
         Kind::HostCalls => {
             let op = |op: &OpLine| {
@@ -306,7 +311,11 @@ fn cuda(finding: &Finding) -> Option<String> {
             Launches { n, per_step, call_ns, each_ns, .. } => {
                 let steps = per_step.map(|n| format!(", {n} between two waits for the GPU")).unwrap_or_default();
                 let launches = counted(n, "launch", "launches");
-                format!("{launches}{steps}; {} from one to the next, {} of it in the call", Nanos(each_ns), Nanos(call_ns))
+                format!(
+                    "{launches}{steps}; {} from one to the next, {} of it in the call",
+                    Nanos(each_ns),
+                    Nanos(call_ns)
+                )
             }
         },
         Kind::Stall => format!("{}: nothing returned for {}", call(finding), Nanos(finding.lost.lost_ns)),
@@ -316,6 +325,7 @@ fn cuda(finding: &Finding) -> Option<String> {
 /// A share in percent.
 pub fn pct(share: f64) -> String {
     match share * 100.0 {
+        p if p > 0.0 && p < 0.1 => "<0.1 %".to_owned(),
         p if p > 0.0 && p < 1.0 => format!("{p:.1} %"),
         p => format!("{p:.0} %"),
     }
@@ -329,6 +339,11 @@ pub fn count(n: u64, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_never_rounded_to_nothing() {
+        assert_eq!([0.0, 0.0001, 0.006, 0.01, 0.994, 1.0].map(pct), ["0 %", "<0.1 %", "0.6 %", "1 %", "99 %", "100 %"]);
+    }
 
     #[test]
     fn processes_of_one_name_are_told_as_one() {

@@ -6,6 +6,7 @@ use ingero_common::text::{Bytes, Nanos};
 use super::layout::{LABEL, Look, hang, label_of, labelled};
 use super::overview::{bring, tagged};
 use crate::blame::{Cause, CauseLine, WhoNs};
+use crate::report::head;
 use crate::report::model::{CallLine, Finding, Kind, Occurrence, ProcessReport};
 use crate::report::sentences::{self, count, pct, size};
 
@@ -13,7 +14,7 @@ use crate::report::sentences::{self, count, pct, size};
 const MAX_WHO: usize = 4;
 
 pub(super) fn finding(page: &mut String, finding: &Finding, look: Look) {
-    tagged(page, Some(finding.severity), &finding.story.summary, look);
+    tagged(page, (&finding.severity.name().to_uppercase(), Some(finding.severity)), &finding.story.summary, look);
     push(page, &labelled(look, "times", &numbers(finding)));
     for line in &finding.story.timeline {
         push(page, &labelled(look, &line.layer.to_lowercase(), &line.text));
@@ -32,7 +33,7 @@ pub(super) fn finding(page: &mut String, finding: &Finding, look: Look) {
         push(page, &hang(look, &" ".repeat(LABEL), LABEL + 2, &format!("because {}", advice.because)));
     }
     for (i, one) in finding.occurrences.iter().enumerate() {
-        push(page, &labelled(look, if i == 0 { "each" } else { "" }, &occurrence(one)));
+        push(page, &hang(look, &label_of(if i == 0 { "each" } else { "" }), LABEL + 2, &occurrence(one)));
     }
     push(page, &labelled(look, "id", &finding.id.whole().to_string()));
     page.push('\n');
@@ -71,7 +72,7 @@ fn task(who: &WhoNs) -> String {
 
 /// One line of a finding's evidence.
 fn occurrence(one: &Occurrence) -> String {
-    let at = one.ts.as_ref().map_or_else(|| one.mono_ns.to_string(), |ts| ts.as_str().to_owned());
+    let at = one.ts.as_ref().map_or_else(|| one.mono_ns.to_string(), |ts| head::clock(ts.as_str()));
     let mut parts: Vec<String> = Vec::new();
     for cause in &one.causes {
         let who = cause.who.first().map(|w| format!(" {} ({})", w.comm, w.pid)).unwrap_or_default();
@@ -80,7 +81,7 @@ fn occurrence(one: &Occurrence) -> String {
     if one.unexplained_ns > 0 {
         parts.push(format!("unexplained {}", Nanos(one.unexplained_ns)));
     }
-    format!("{at} {} after {}: {}", Nanos(one.dur_ns), count(one.after_calls, "call"), parts.join(", "))
+    format!("{at}  {} after {}: {}", Nanos(one.dur_ns), count(one.after_calls, "call"), parts.join(", "))
 }
 
 /// The one line of numbers.
@@ -97,7 +98,8 @@ fn numbers(finding: &Finding) -> String {
         parts.push(format!("longest {}", Nanos(times.max_ns)));
         parts.push(format!("median {}", Nanos(times.p50_ns)));
         parts.extend(times.p99_ns.map(|ns| format!("p99 {}", Nanos(ns))));
-        parts.extend(times.period.map(|period| format!("every {} ({})", Nanos(period.ns), count(period.every, "call"))));
+        parts
+            .extend(times.period.map(|period| format!("every {} ({})", Nanos(period.ns), count(period.every, "call"))));
     }
     if let (Some(proven), Some(proven_ns)) = (finding.extra.proven, finding.extra.proven_ns) {
         parts.push(if proven { "confirmed idle".into() } else { format!("{} confirmed idle", Nanos(proven_ns)) });

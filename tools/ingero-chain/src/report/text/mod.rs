@@ -12,8 +12,8 @@ use ingero_common::text::{Nanos, counted, is_unprintable};
 use crate::report::head::{self, Head};
 use crate::report::model::{Finding, Report, Summary};
 use crate::report::sentences::{self, count};
-use layout::{BOLD, hang, label_of, paint};
 pub(crate) use layout::Look;
+use layout::{BOLD, hang, label_of, paint};
 
 /// How much of a report is wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -33,7 +33,7 @@ pub(crate) fn write(out: &mut impl Write, report: &Report, parts: Parts, look: L
         report.findings.iter().for_each(|finding| details::finding(&mut page, finding, look));
     } else {
         let (heads, others) = head::heads(report);
-        heads.iter().for_each(|head| process(&mut page, head, parts, look));
+        heads.iter().for_each(|head| process(&mut page, head, report, parts, look));
         others.iter().for_each(|finding| other(&mut page, finding, parts, look));
     }
     if parts.processes {
@@ -55,8 +55,8 @@ pub(crate) fn list(out: &mut impl Write, report: &Report, look: Look) -> io::Res
     finish(out, &page, look)
 }
 
-fn process(page: &mut String, head: &Head<'_>, parts: Parts, look: Look) {
-    overview::process(page, head, look);
+fn process(page: &mut String, head: &Head<'_>, report: &Report, parts: Parts, look: Look) {
+    overview::process(page, head, &report.summary, look);
     if parts.findings {
         head.all.iter().for_each(|finding| details::finding(page, finding, look));
     }
@@ -67,7 +67,8 @@ fn other(page: &mut String, finding: &Finding, parts: Parts, look: Look) {
     if parts.findings {
         return details::finding(page, finding, look);
     }
-    overview::tagged(page, Some(finding.severity), &sentences::claim(finding), look);
+    let tag = finding.severity.name().to_uppercase();
+    overview::tagged(page, (&tag, Some(finding.severity)), &sentences::claim(finding), look);
     overview::advice(page, finding, look);
     page.push('\n');
 }
@@ -79,8 +80,9 @@ fn summary(page: &mut String, report: &Report, parts: Parts, look: Look) {
         page.push_str(&format!("{}\n", hang(look, "", 0, &why)));
     }
     page.push_str(&format!("{}\n", hang(look, "", 0, &recording(summary))));
-    let data = sentences::incomplete(summary).unwrap_or_else(|| "no records lost, late or unreadable".to_owned());
-    page.push_str(&format!("{}\n", hang(look, &label_of("data"), layout::LABEL, &data)));
+    if let Some(data) = sentences::incomplete(summary).filter(|_| report.accounts.is_empty() || parts.explained) {
+        page.push_str(&format!("{}\n", hang(look, &label_of("data"), layout::LABEL, &data)));
+    }
     let mut further: Vec<&str> = Vec::new();
     if !parts.findings && !parts.explained && !report.findings.is_empty() {
         further.push("--list: the findings with their ids");
@@ -100,14 +102,16 @@ fn recording(summary: &Summary) -> String {
     let found = match counts.all() {
         0 if summary.stream.nothing_seen.is_some() => "nothing judged".to_owned(),
         0 => "nothing found".to_owned(),
-        n => format!("{}: {} high, {} medium, {} low", count(n, "finding"), counts.high, counts.medium, counts.low),
+        _ => format!("{} high, {} medium, {} low", counts.high, counts.medium, counts.low),
     };
     let so_far = if summary.so_far { "so far " } else { "" };
     let found = paint(BOLD, &format!("{so_far}{found}"));
     let hosts: Vec<String> = summary.hosts.iter().map(ToString::to_string).collect();
-    let hosts = if hosts.is_empty() { String::new() } else { format!(", recorded on {}", hosts.join(", ")) };
+    let hosts = if hosts.is_empty() { String::new() } else { format!(" on {}", hosts.join(", ")) };
+    let begun = summary.ts.as_ref().map(|ts| format!(" from {}", head::instant(ts.as_str()))).unwrap_or_default();
+    let origin = if hosts.is_empty() && begun.is_empty() { String::new() } else { format!("; recorded{hosts}{begun}") };
     format!(
-        "{found} in {}; {}, {} of {}{hosts}",
+        "{found} in {}; {}, {} of {}{origin}",
         Nanos(summary.dur_ns),
         count(stream.records, "record"),
         count(stream.calls, "call"),
@@ -120,7 +124,8 @@ fn finish(out: &mut impl Write, page: &str, look: Look) -> io::Result<()> {
     let mut page = if look.colour { page.to_owned() } else { anstream::adapter::strip_str(page).to_string() };
     if !look.unicode {
         // In other encodings, the bytes of such a character may be commands to the terminal.
-        page = page.chars().map(|c| if c.is_ascii() { c.to_string() } else { c.escape_unicode().to_string() }).collect();
+        page =
+            page.chars().map(|c| if c.is_ascii() { c.to_string() } else { c.escape_unicode().to_string() }).collect();
     }
     debug_assert!(look.colour || !page.chars().any(|c| c != '\n' && is_unprintable(c)), "everything traced is escaped");
     out.write_all(page.as_bytes())

@@ -5,7 +5,7 @@ use ingero_common::text::Nanos;
 use super::layout::{DIM, LABEL, Look, hang, label_of, labelled, paint, severity_style};
 use crate::findings::severity::Severity;
 use crate::report::head::{Head, Why};
-use crate::report::model::{Advice, Finding, Kind};
+use crate::report::model::{Advice, Finding, Kind, Summary};
 use crate::report::sentences::{self, pct};
 use crate::report::strip::Cell;
 
@@ -16,28 +16,23 @@ const BAR: usize = 12;
 /// Pieces of advice that are told of.
 const MAX_ADVICE: usize = 5;
 
-pub(super) fn process(page: &mut String, head: &Head<'_>, look: Look) {
-    tagged(page, head.severity(), &head.line(), look);
+pub(super) fn process(page: &mut String, head: &Head<'_>, summary: &Summary, look: Look) {
+    tagged(page, (head.verdict(), head.severity()), &head.line(), look);
     if let Some(line) = head.loop_line() {
         push(page, &labelled(look, "loop", &line));
     }
     for finding in &head.also {
         let tag = format!("[{}] ", finding.severity.name().to_uppercase());
-        let text = format!("{}{}", paint(severity_style(Some(finding.severity)), &tag), sentences::claim(finding));
+        let text = format!("{}{}", paint(severity_style(Some(finding.severity)), &tag), head.claim(finding));
         push(page, &labelled(look, "also", &text));
     }
     when(page, head, look);
     why(page, head, look);
-    if let Some(main) = head.main {
-        advice(page, main, look);
-    }
-    for finding in &head.also {
+    for finding in head.lead.iter().chain(&head.also) {
         advice(page, finding, look);
     }
-    for (i, part) in head.data().iter().enumerate() {
-        push(page, &labelled(look, if i == 0 { "data" } else { "" }, part));
-    }
-    if let Some(main) = head.main {
+    push(page, &labelled(look, "data", &head.data(summary)));
+    if let Some(main) = head.lead {
         let what = if main.op == Kind::Gap { "each gap and its causes" } else { "all of its evidence" };
         push(page, &labelled(look, "more", &format!("--explain {}: {what}", main.id.whole())));
     }
@@ -50,8 +45,7 @@ fn push(page: &mut String, lines: &str) {
 }
 
 /// A line behind its severity.
-pub(super) fn tagged(page: &mut String, severity: Option<Severity>, text: &str, look: Look) {
-    let name = severity.map_or("OK".to_owned(), |severity| severity.name().to_uppercase());
+pub(super) fn tagged(page: &mut String, (name, severity): (&str, Option<Severity>), text: &str, look: Look) {
     let tag = format!("[{name}]");
     let pad = " ".repeat(TAG.saturating_sub(tag.len()));
     push(page, &hang(look, &format!("{}{pad}", paint(severity_style(severity), &tag)), TAG, text));
@@ -80,7 +74,13 @@ fn draw(cell: Cell, look: Look) -> char {
     const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const ASCII: [char; 9] = [' ', '.', ':', '-', '=', '+', '*', '%', '#'];
     match cell {
-        Cell::Outside => if look.unicode { '·' } else { '~' },
+        Cell::Outside => {
+            if look.unicode {
+                '·'
+            } else {
+                '~'
+            }
+        }
         Cell::Loop(share) => {
             let level = (share * 8.0).ceil().clamp(0.0, 8.0) as usize;
             if look.unicode { BLOCKS[level] } else { ASCII[level] }
@@ -96,7 +96,7 @@ fn why(page: &mut String, head: &Head<'_>, look: Look) {
         push(page, &hang(look, &first, LABEL + NUMBERS, &why.text));
     }
     if let Some((n, ns)) = rest {
-        let all = head.main.map_or(1, |main| main.lost.lost_ns.max(1));
+        let all = head.lead.map_or(1, |main| main.lost.lost_ns.max(1));
         let share = pct(ns as f64 / all as f64);
         let what = sentences::count(n as u64, "smaller cause");
         let label = label_of(if whys.is_empty() { "why" } else { "" });
@@ -116,14 +116,19 @@ pub(super) fn bar(share: f64, width: usize, look: Look) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let share = share.clamp(0.0, 1.0);
     let (text, len) = if look.unicode {
-        let eighths = (share * width as f64 * 8.0).round() as usize;
+        let eighths = marks(share, width * 8);
         let part = EIGHTHS[eighths % 8];
         (format!("{}{part}", "█".repeat(eighths / 8)), eighths / 8 + usize::from(!part.is_empty()))
     } else {
-        let full = (share * width as f64).round() as usize;
+        let full = marks(share, width);
         ("#".repeat(full), full)
     };
     format!("{text}{}", " ".repeat(width.saturating_sub(len)))
+}
+
+/// So many of `all`, one at least of anything.
+fn marks(share: f64, all: usize) -> usize {
+    ((share * all as f64).round() as usize).max(usize::from(share > 0.0))
 }
 
 /// What to try, and how much it could bring.
@@ -155,7 +160,8 @@ mod tests {
             assert_eq!([0.0, 0.5, 1.0, 2.0].map(filled), [0, 4, 8, 8]);
             assert!((0..=100).all(|i| bar(f64::from(i) / 100.0, 8, look).chars().count() == 8));
         }
-        assert_eq!(bar(0.04, 8, UNICODE).trim_end(), "▎");
+        assert_eq!(bar(0.03, 8, UNICODE).trim_end(), "▎");
+        assert_eq!([UNICODE, ASCII].map(|look| bar(0.001, 8, look)), ["▏       ", "#       "]);
         assert_eq!([0.0, 0.001, 0.5, 1.0].map(|share| draw(Cell::Loop(share), UNICODE)), [' ', '▁', '▄', '█']);
         assert_eq!([0.0, 0.001, 1.0].map(|share| draw(Cell::Loop(share), ASCII)), [' ', '.', '#']);
     }
