@@ -21,7 +21,7 @@ pub struct Common {
     #[arg(short, long, global = true)]
     pub quiet: bool,
 
-    /// Say more: on stderr, and in ingero-chain's text
+    /// Say more on stderr
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub verbose: bool,
 

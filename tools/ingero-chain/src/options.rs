@@ -17,6 +17,7 @@ use crate::report::model::Report;
 /// host from feeding the GPU, or that hang.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ingero-chain", version, after_long_help = AFTER_HELP)]
+#[command(mut_arg("verbose", |arg| arg.help("Say more: the findings by call in the text, details on stderr")))]
 pub struct Options {
     /// Recordings to read, one after another (NDJSON, also gzip or zstd); - or none is stdin
     #[arg(value_name = "FILE")]

@@ -59,7 +59,7 @@ fn account_of(finding: &Finding, accounts: &[AccountLine]) -> Option<usize> {
     let of_pid = || accounts.iter().enumerate().filter(|(_, account)| account.pid == finding.pid);
     let at_ns = finding.lost.mono_ns;
     let covers = |account: &AccountLine| (account.mono_ns..=account.mono_ns + account.observed_ns).contains(&at_ns);
-    of_pid().find(|(_, account)| covers(account)).or_else(|| of_pid().last()).map(|(at, _)| at)
+    of_pid().find(|(_, account)| covers(account)).or_else(|| of_pid().next_back()).map(|(at, _)| at)
 }
 
 impl<'a> Head<'a> {

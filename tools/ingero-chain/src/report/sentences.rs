@@ -307,17 +307,12 @@ fn cuda(finding: &Finding) -> Option<String> {
             };
             finding.extra.ops.iter().map(op).collect::<Vec<_>>().join("; ")
         }
-        Kind::LaunchBound => match finding.extra.launches? {
-            Launches { n, per_step, call_ns, each_ns, .. } => {
-                let steps = per_step.map(|n| format!(", {n} between two waits for the GPU")).unwrap_or_default();
-                let launches = counted(n, "launch", "launches");
-                format!(
-                    "{launches}{steps}; {} from one to the next, {} of it in the call",
-                    Nanos(each_ns),
-                    Nanos(call_ns)
-                )
-            }
-        },
+        Kind::LaunchBound => {
+            let Launches { n, per_step, call_ns, each_ns, .. } = finding.extra.launches?;
+            let steps = per_step.map(|n| format!(", {n} between two waits for the GPU")).unwrap_or_default();
+            let (launches, each, call) = (counted(n, "launch", "launches"), Nanos(each_ns), Nanos(call_ns));
+            format!("{launches}{steps}; {each} from one to the next, {call} of it in the call")
+        }
         Kind::Stall => format!("{}: nothing returned for {}", call(finding), Nanos(finding.lost.lost_ns)),
     })
 }

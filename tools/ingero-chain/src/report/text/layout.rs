@@ -73,7 +73,8 @@ pub(super) fn labelled(look: Look, label: &str, text: &str) -> String {
 
 /// A label with the space around it.
 pub(super) fn label_of(label: &str) -> String {
-    format!("  {}{}", paint(DIM, label), " ".repeat(LABEL.saturating_sub(2 + label.len())))
+    let pad = " ".repeat(LABEL.saturating_sub(2 + label.len()));
+    if label.is_empty() { format!("  {pad}") } else { format!("  {}{pad}", paint(DIM, label)) }
 }
 
 fn wrap(look: Look, first: &str, indent: usize, text: &str) -> String {
@@ -98,7 +99,7 @@ fn glued(text: &str) -> String {
         glued.push_str(word);
         let Some(next) = words.peek() else { break };
         let unit = next.trim_end_matches([',', ';', ':', '.', ')', '|']);
-        let number = word.trim_start_matches('(');
+        let number = word.trim_start_matches(['(', '<']);
         let is_number =
             number.starts_with(|c: char| c.is_ascii_digit()) && number.ends_with(|c: char| c.is_ascii_digit());
         glued.push(if is_number && UNITS.contains(&unit) { NO_BREAK } else { ' ' });
