@@ -343,3 +343,22 @@ fn colours_are_for_terminals_and_those_who_ask() {
     assert!(coloured("CLICOLOR_FORCE", "1"));
     assert!(!coloured("NO_COLOR", "1") && !coloured("TERM", "xterm-256color"));
 }
+
+/// Launches that the GPU is done with before the next one comes.
+#[test]
+fn a_loop_that_is_bound_by_its_launches_explains_itself() {
+    let mut stream = Stream::of("train");
+    for _ in 0..100 {
+        (0..50).for_each(|_| stream.call("cudaLaunchKernel", 7_000, 5_000));
+        stream.call("cudaDeviceSynchronize", 2_000, 12_000);
+    }
+    let dur_ns = stream.at_ns - 1000 * MS;
+    stream.put(json!({"src":"sys","op":"sample","mono_ns":1000 * MS,"dur_ns":dur_ns,"cpu_pct":5.0,"cpus":8,"gpu":[{"util_pct":32}]}));
+    let input = stream.end();
+    for args in [&["--format", "text"][..], &["--format", "text", "-v"]] {
+        let out = chain(args, &input);
+        let said = text(&out.stdout);
+        assert!(said.starts_with("[HIGH]   train (100): bound by its launches: "), "{said}");
+        assert!(said.contains("CUDA graphs") && !said.contains("explained") && !said.contains("GPU fed"), "{said}");
+    }
+}

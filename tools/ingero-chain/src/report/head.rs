@@ -270,8 +270,8 @@ pub(crate) fn whys(finding: &Finding) -> (Vec<Why>, Option<(usize, u64)>) {
         .iter()
         .map(|line| Why { share: line.share, ns: line.ns, cause: Some(line.cause), text: sentences::phrase(line) })
         .collect();
-    if finding.lost.unexplained_ns > 0 {
-        let ns = finding.lost.unexplained_ns;
+    let ns = sentences::unexplained_ns(finding);
+    if ns > 0 {
         all.push(Why { share: ns as f64 / whole, ns, cause: None, text: "not explained by the records".to_owned() });
         all.sort_by_key(|why| std::cmp::Reverse(why.ns));
     }

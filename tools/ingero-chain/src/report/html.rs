@@ -225,7 +225,7 @@ fn details(finding: &Finding) -> Markup {
             }
             table {
                 @for line in &finding.lost.causes { (cause_row(line)) }
-                @if finding.lost.unexplained_ns > 0 {
+                @if sentences::unexplained_ns(finding) > 0 {
                     tr {
                         td { "unexplained" }
                         td.n { (pct(finding.lost.unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64)) }

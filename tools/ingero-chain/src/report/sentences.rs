@@ -24,6 +24,11 @@ pub(crate) fn tell(finding: &mut Finding, tree: &ProcessTree<'_>, machine: &Mach
     };
 }
 
+/// The part of the lost time of which it is not known why. That a loop is bound by its launches says it by itself.
+pub(crate) fn unexplained_ns(finding: &Finding) -> u64 {
+    if finding.op == Kind::LaunchBound { 0 } else { finding.lost.unexplained_ns }
+}
+
 /// The causes that are large enough to be named.
 pub(crate) fn named(finding: &Finding) -> impl Iterator<Item = &CauseLine> {
     finding.lost.causes.iter().filter(|line| line.share >= NAMED_SHARE)
@@ -275,7 +280,7 @@ pub(crate) fn class(class: Class) -> &'static str {
 fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
     let mut lines = machine.lines(finding);
     let mut host: Vec<String> = named(finding).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
-    let unexplained_ns = finding.lost.unexplained_ns;
+    let unexplained_ns = unexplained_ns(finding);
     if unexplained_ns > 0 && unexplained_ns as f64 >= finding.lost.lost_ns as f64 * NAMED_SHARE {
         host.push(format!("{} unexplained", Nanos(unexplained_ns)));
     }

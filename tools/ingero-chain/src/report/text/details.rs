@@ -22,7 +22,7 @@ pub(super) fn finding(page: &mut String, finding: &Finding, look: Look) {
     for (i, line) in finding.lost.causes.iter().enumerate() {
         cause(page, i, line, look);
     }
-    let unexplained_ns = finding.lost.unexplained_ns;
+    let unexplained_ns = sentences::unexplained_ns(finding);
     if unexplained_ns > 0 {
         let share = unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64;
         let first = head_of(finding.lost.causes.len(), share, "unexplained", unexplained_ns);
