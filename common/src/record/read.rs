@@ -69,7 +69,7 @@ pub struct Record<'a> {
     #[serde(borrow)]
     pub sym: Option<Str<'a>>,
     pub count: Option<u64>,
-    /// The device that a call chooses.
+    /// The device that a call chooses, as the process numbers them.
     pub device: Option<i64>,
     /// Of which version of the contract the stream is (`start`).
     pub schema: Option<u64>,

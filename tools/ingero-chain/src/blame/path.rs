@@ -95,7 +95,13 @@ pub(crate) struct OwnCall {
 }
 
 /// Splits [`from_ns`, `to_ns`] of `thread`, which runs at `to_ns`, into causes. `calls`: those that it made meanwhile.
-pub(crate) fn breakdown(sources: Sources<'_>, thread: Thread, from_ns: u64, to_ns: u64, calls: &[OwnCall]) -> Breakdown {
+pub(crate) fn breakdown(
+    sources: Sources<'_>,
+    thread: Thread,
+    from_ns: u64,
+    to_ns: u64,
+    calls: &[OwnCall],
+) -> Breakdown {
     let mut path = Path {
         sources,
         home: thread.pid,

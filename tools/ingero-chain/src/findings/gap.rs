@@ -31,8 +31,11 @@ fn gap(about: &About<'_>, call: GroupKey, sum: &LostSum) -> Option<Finding> {
     finding.lost.dur_ns = sum.last_end_ns - sum.first_ns;
     finding.lost.n = sum.n;
     finding.lost.grid = Some(grid(sum));
-    let occurrence =
-        |lost: &crate::process::lost::Lost| period::Occurrence { seq: lost.seq, start_ns: lost.start_ns, len_ns: lost.len_ns() };
+    let occurrence = |lost: &crate::process::lost::Lost| period::Occurrence {
+        seq: lost.seq,
+        start_ns: lost.start_ns,
+        len_ns: lost.len_ns(),
+    };
     finding.times = Some(Times {
         p50_ns: sum.lengths.median_ns(),
         p99_ns: (sum.n >= MIN_CALLS_P99).then(|| sum.lengths.quantile_ns(0.99)),
@@ -40,11 +43,8 @@ fn gap(about: &About<'_>, call: GroupKey, sum: &LostSum) -> Option<Finding> {
         ratio: None,
         period: period::of(sum.latest().map(occurrence)),
     });
-    finding.extra = Extra {
-        proven: Some(sum.proven_ns == sum.lost_ns),
-        proven_ns: Some(sum.proven_ns),
-        ..Extra::default()
-    };
+    finding.extra =
+        Extra { proven: Some(sum.proven_ns == sum.lost_ns), proven_ns: Some(sum.proven_ns), ..Extra::default() };
     // One loss may touch many gaps, and is counted once.
     let lost = if sum.lost_records == 0 { 0 } else { about.lost_records(sum.first_ns, sum.last_end_ns) };
     finding.evidence = Evidence { lost, watched_share: share(sum.watched_ns, sum.lost_ns), samples: sum.n };

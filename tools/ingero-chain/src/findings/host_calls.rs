@@ -59,11 +59,8 @@ fn host_calls(about: &About<'_>, class: Class) -> Option<Finding> {
         n,
         ns,
     };
-    finding.extra = Extra {
-        class: Some(class.name()),
-        ops: ops.iter().take(MAX_OPS).map(line).collect(),
-        ..Extra::default()
-    };
+    finding.extra =
+        Extra { class: Some(class.name()), ops: ops.iter().take(MAX_OPS).map(line).collect(), ..Extra::default() };
     finding.evidence = Evidence {
         lost: about.lost_records(from_ns, to_ns),
         watched_share: 1.0 - crate::blame::share(breakdown.unexplained_ns(), lost_ns),

@@ -43,11 +43,21 @@ pub(crate) trait Finder {
 }
 
 /// All of them, in the order in which they are explained.
-pub(crate) const FINDERS: [&dyn Finder; 6] =
-    [&gap::Gaps, &total::Total, &slow_call::SlowCalls, &host_calls::HostCalls, &launch_bound::LaunchBound, &stall::Stalls];
+pub(crate) const FINDERS: [&dyn Finder; 6] = [
+    &gap::Gaps,
+    &total::Total,
+    &slow_call::SlowCalls,
+    &host_calls::HostCalls,
+    &launch_bound::LaunchBound,
+    &stall::Stalls,
+];
 
 /// Everything found, worst first.
-pub(crate) fn all(engine: &Engine, processes: &[(&CudaProcess, Account, Option<Stall>)], details: bool) -> Vec<Finding> {
+pub(crate) fn all(
+    engine: &Engine,
+    processes: &[(&CudaProcess, Account, Option<Stall>)],
+    details: bool,
+) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (process, account, stall) in processes {
         let about = About { engine, process, account, stall: stall.as_ref(), details };
@@ -55,7 +65,8 @@ pub(crate) fn all(engine: &Engine, processes: &[(&CudaProcess, Account, Option<S
     }
     findings.extend(oom::all(engine));
     findings.sort_by(|a, b| {
-        let key = |f: &Finding| (std::cmp::Reverse(f.severity), std::cmp::Reverse(f.lost.lost_ns), f.op, f.lost.mono_ns);
+        let key =
+            |f: &Finding| (std::cmp::Reverse(f.severity), std::cmp::Reverse(f.lost.lost_ns), f.op, f.lost.mono_ns);
         key(a).cmp(&key(b)).then_with(|| a.id.cmp(&b.id))
     });
     unique_ids(&mut findings);

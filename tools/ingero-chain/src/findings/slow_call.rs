@@ -55,7 +55,9 @@ fn slow_call(about: &About<'_>, call: GroupKey, group: &Group, slow: &Slow) -> O
     let certainty = if waited && by_nature { Certainty::Doubtful } else { Certainty::Likely };
     let severity = about.severity(slow.lost_ns, certainty)?;
     let severity = match waited {
-        true => about.severity(slow.lost_ns - gpu_wait_ns, certainty).unwrap_or(severity.min(crate::findings::severity::Severity::Low)),
+        true => about
+            .severity(slow.lost_ns - gpu_wait_ns, certainty)
+            .unwrap_or(severity.min(crate::findings::severity::Severity::Low)),
         false => severity,
     };
     let mut finding = about.about_call(Kind::SlowCall, call, severity, &slow.breakdown);

@@ -84,8 +84,7 @@ impl Finder for Stalls {
         let mut finding = about.about_call(Kind::Stall, stall.call, severity, &stall.breakdown);
         (finding.lost.mono_ns, finding.lost.dur_ns, finding.lost.n) = (stall.start_ns, stall.lost_ns, 1);
         finding.times = Some(Times { p50_ns: stall.usual_ns, max_ns: stall.lost_ns, ..Times::default() });
-        finding.extra =
-            Extra { proven: if stall.in_call { None } else { Some(stall.proven) }, ..Extra::default() };
+        finding.extra = Extra { proven: if stall.in_call { None } else { Some(stall.proven) }, ..Extra::default() };
         finding.evidence = Evidence {
             lost: stall.lost,
             watched_share: share(stall.watched_ns, stall.lost_ns),
@@ -128,7 +127,13 @@ pub(crate) fn of(process: &CudaProcess, sources: Sources<'_>, cuda_losses: &Loss
         breakdown.doubt(Cause::DriverCpu);
     }
     let watched_ns = watched_ns(sources, pid, start_ns, end_ns);
-    Some(Stall { lost, watched_ns, proven: stall.proven && lost == 0 && watched_ns == stall.lost_ns, breakdown, ..stall })
+    Some(Stall {
+        lost,
+        watched_ns,
+        proven: stall.proven && lost == 0 && watched_ns == stall.lost_ns,
+        breakdown,
+        ..stall
+    })
 }
 
 fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall> {

@@ -3,10 +3,10 @@
 use ingero_common::cuda_api::{Class, Function};
 use ingero_common::record::Record;
 
-use crate::stats::calls::Parts;
 use crate::gpu::outstanding::Known;
 use crate::limits::{BLOCKING_COPY_NS, COPY_BYTES_PER_US};
 use crate::process::class::Doing;
+use crate::stats::calls::Parts;
 
 /// `cudaErrorNotReady` and `CUDA_ERROR_NOT_READY` (driver_types.h, cuda.h).
 const NOT_READY: i64 = 600;
@@ -20,7 +20,9 @@ pub(crate) fn doing(record: &Record<'_>, function: Known, dur_ns: u64, cold: boo
     let Some(function) = function else { return Doing::Other };
     match function.class {
         Class::Launch | Class::GraphLaunch if cold => Doing::ColdLaunch,
-        Class::Copy if is_blocking_copy(record, function, dur_ns) && drained && is_upload(record, function) => Doing::Upload,
+        Class::Copy if is_blocking_copy(record, function, dur_ns) && drained && is_upload(record, function) => {
+            Doing::Upload
+        }
         Class::Copy if is_blocking_copy(record, function, dur_ns) => Doing::Copy,
         Class::Sync => Doing::Wait,
         Class::Query if record.ret == Some(NOT_READY) => Doing::Wait,

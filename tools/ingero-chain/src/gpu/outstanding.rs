@@ -10,13 +10,15 @@
 //! ```
 //!
 //! *Default* is not one stream. Each thread has its own where the program is built so (the symbol ends in `_ptsz` or
-//! `_ptds`) or asks for it (handle 0x2), and each device has its own. Which device a thread works on is in no record: the
-//! argument of `cudaSetDevice` isn't traced. So once a process may work on more than one, waiting for a default stream
-//! or for "the device" proves nothing any more; handles of other streams are unique in the process and still do:
+//! `_ptds`) or asks for it (handle 0x2), and each device has its own. Which device a thread works on is only known as far
+//! as `cudaSetDevice` is on record with its `device` (older recordings have none, the driver's `cuCtxSetCurrent` has none). So
+//! once a process may work on more than one, waiting for a default stream or for "the device" proves nothing any more; handles
+//! of other streams are unique in the process and still do:
 //!
 //! ```text
 //!   thread A: launch_ptsz(0)   thread B: streamSynchronize_ptsz(0)                -> A's may still run: not proven
-//!   setDevice  launch(0)  setDevice  launch(0)  deviceSynchronize                 -> the other device: not proven
+//!   setDevice  launch(0)  setDevice  launch(0)  deviceSynchronize                 -> the other device, maybe: not proven
+//!   setDevice(0)  launch(0)  setDevice(0)  launch(0)  deviceSynchronize           -> one device: drained
 //!   setDevice  setDevice  launch(0)  deviceSynchronize  launch(0) …               -> one device: drained
 //! ```
 //!
@@ -163,7 +165,8 @@ impl Outstanding {
             Class::Sync => true,
             Class::Copy if function.blocks(dir) => true,
             Class::Free => {
-                function.waits() && !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns))
+                function.waits()
+                    && !(self.is_drained() && self.waited_ns.is_some_and(|waited_ns| waited_ns <= start_ns))
             }
             Class::Copy if dir != Some("d2d") => {
                 let pending = |stream: &Stream| self.queues.get(stream).is_some_and(|queue| queue.pending_ns.is_some());
@@ -261,7 +264,8 @@ mod tests {
     fn run(calls: &[&str]) -> bool {
         let mut drain = Outstanding::default();
         for (i, call) in calls.iter().enumerate() {
-            let line = format!("{{\"src\":\"cudart\",{call}}}");
+            let src = if call.contains(r#""op":"cu"#) && !call.contains(r#""op":"cuda"#) { "cuda" } else { "cudart" };
+            let line = format!("{{\"src\":\"{src}\",{call}}}");
             let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
             let start_ns = i as u64 * 10;
             drain.add(&record, find(&record.src, &record.op), start_ns, start_ns + 5);
@@ -368,6 +372,9 @@ mod tests {
         assert!(!run(&[SET, L, SET, L, S0]));
         assert!(!run(&[L, r#""op":"cuCtxPushCurrent","tid":1"#, D]));
         assert!(!run(&[SET, r#""op":"cudaSetDevice","tid":2"#, L, D]), "two threads choose");
+        let set = |device: u32, tid: u32| format!(r#""op":"cudaSetDevice","tid":{tid},"device":{device}"#);
+        assert!(run(&[&set(0, 1), L, &set(0, 2), L, D]), "the same device, whoever chooses it and when");
+        assert!(!run(&[&set(0, 1), L, &set(1, 1), L, D]));
         assert!(run(&[SET, L7, SET, S7]), "a handle is of one device");
         assert!(!run(&[SET, L7, SET, L, S7]));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::gpu::counter::COUNTER_LAG_NS;
 use ingero_common::record::SysSample;
 use serde::Deserialize;
 
@@ -17,7 +18,6 @@ pub struct GpuSamples {
 struct GpuSample {
     util_pct: Option<f64>,
 }
-
 
 /// The machine over one interval.
 #[derive(Clone, Debug)]
@@ -109,8 +109,10 @@ impl Samples {
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
-    /// The lowest use of any GPU in any sample over [`from_ns`, `to_ns`], percent; `None` where these do not cover all of it.
+    /// The lowest use of any GPU in any sample that may be about [`from_ns`, `to_ns`], percent; `None` where these do not cover
+    /// all of it.
     pub(crate) fn least_gpu_pct(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+        let to_ns = to_ns.saturating_add(COUNTER_LAG_NS);
         let (mut known_to_ns, mut least_pct) = (from_ns, f64::INFINITY);
         for sample in self.over(from_ns, to_ns).filter(|sample| !sample.gpus_pct.is_empty()) {
             if sample.start_ns <= known_to_ns {

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::stats::calls::GroupKey;
 use crate::limits::{MAX_EARLY, MAX_KINDS};
 use crate::process::class::{Class, Classes};
 use crate::process::lost::{Lost, LostSum};
+use crate::stats::calls::GroupKey;
 
 /// What is counted, in the order of time.
 #[derive(Clone, Debug)]

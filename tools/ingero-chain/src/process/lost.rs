@@ -138,7 +138,8 @@ impl LostSum {
 
     /// Those that are kept one by one: the longest and the latest, in the order of time.
     pub(crate) fn kept(&self) -> Vec<&Lost> {
-        let mut kept: Vec<&Lost> = self.longest.iter().map(|Reverse(ByLength(lost))| lost).chain(&self.latest).collect();
+        let mut kept: Vec<&Lost> =
+            self.longest.iter().map(|Reverse(ByLength(lost))| lost).chain(&self.latest).collect();
         kept.sort_by_key(|lost| lost.start_ns);
         kept
     }

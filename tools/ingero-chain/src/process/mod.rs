@@ -10,19 +10,19 @@ pub(crate) mod timeline;
 use ingero_common::cuda_api::Class as Kind;
 use ingero_common::record::Record;
 
-use crate::stats::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
 use crate::blame::breakdown::Breakdown;
-use ingero_common::host::Losses;
+use crate::blame::path::Sources;
 use crate::gpu::activity;
 use crate::gpu::outstanding::{Known, Outstanding};
-use ingero_common::host::{HashMap, HashSet};
-use ingero_common::host::{Name, Interner, Thread};
-use crate::blame::path::Sources;
 use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::Ledger;
 use crate::process::phases::Phases;
 use crate::process::sweep::{Context, Rest, Sweep, Tally, Waits};
 use crate::process::timeline::{InCall, Item, Timeline};
+use crate::stats::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
+use ingero_common::host::Losses;
+use ingero_common::host::{HashMap, HashSet};
+use ingero_common::host::{Interner, Name, Thread};
 use ingero_common::host::{ProcessInstance, Program, TaskTable};
 
 /// A thread that has been silent so long is not waited for: ingero-cuda tells of a call that hangs by then (`--stuck`).
@@ -201,7 +201,14 @@ impl CudaProcess {
     }
 
     /// Adds a call over [`start_ns`, + `dur_ns`] of depth 0.
-    pub(crate) fn call(&mut self, record: &Record<'_>, start_ns: u64, dur_ns: u64, names: &mut Interner, facts: Facts<'_>) {
+    pub(crate) fn call(
+        &mut self,
+        record: &Record<'_>,
+        start_ns: u64,
+        dur_ns: u64,
+        names: &mut Interner,
+        facts: Facts<'_>,
+    ) {
         let end_ns = start_ns.saturating_add(dur_ns);
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
         let key = GroupKey::of(record, names);
@@ -257,8 +264,7 @@ impl CudaProcess {
         let contradicted = drained && shows_work && !call.first && (query || dur_ns >= LOOK_NS);
         // A query of which it isn't on record what it heard may have heard that the GPU was at work.
         let heard = !query || record.ret.is_some();
-        let asks_only =
-            self.seen.only_asks(in_call.tid, function) && heard && dur_ns < LOOK_NS && !record.open;
+        let asks_only = self.seen.only_asks(in_call.tid, function) && heard && dur_ns < LOOK_NS && !record.open;
         if shows_work && may_have_work || contradicted {
             self.timeline.extend_to(start_ns, drained);
             self.timeline.gpu_was_busy(contradicted);
@@ -280,7 +286,14 @@ impl CudaProcess {
     }
 
     /// A call had not returned when it was told of.
-    fn hangs(&mut self, record: &Record<'_>, thread: Thread, call: InCall, (start_ns, end_ns): (u64, u64), names: &mut Interner) {
+    fn hangs(
+        &mut self,
+        record: &Record<'_>,
+        thread: Thread,
+        call: InCall,
+        (start_ns, end_ns): (u64, u64),
+        names: &mut Interner,
+    ) {
         let known = self.open.iter().any(|o| o.thread.tid == thread.tid);
         if !known && self.open.len() < MAX_OPEN {
             let breakdown = calls::open_bill(record, end_ns - start_ns, names);
@@ -462,6 +475,15 @@ impl Books {
         if tail != Tail::Open && self.first_ns.is_some() {
             debug_assert_eq!(to_ns, self.swept_ns.max(first_ns), "the classes must add up to what was observed");
         }
-        Account { observed_ns: (from_ns, to_ns), loop_ns, classes, drains: self.sweep.drains, busy_ns: self.sweep.busy_ns, tally: self.sweep.tally, waits: self.sweep.waits, ledger }
+        Account {
+            observed_ns: (from_ns, to_ns),
+            loop_ns,
+            classes,
+            drains: self.sweep.drains,
+            busy_ns: self.sweep.busy_ns,
+            tally: self.sweep.tally,
+            waits: self.sweep.waits,
+            ledger,
+        }
     }
 }

@@ -176,7 +176,13 @@ impl Phases {
 
     /// Where its loop begins, at `at_work_ns` or behind a pause of its start-up; `None` while that may still turn out.
     /// `pauses`: lost intervals since then, start and length; `settled_ns`: all up to there are among them.
-    pub(crate) fn loop_start_ns(&self, pauses: &[(u64, u64)], at_work_ns: u64, settled_ns: u64, at_end: bool) -> Option<u64> {
+    pub(crate) fn loop_start_ns(
+        &self,
+        pauses: &[(u64, u64)],
+        at_work_ns: u64,
+        settled_ns: u64,
+        at_end: bool,
+    ) -> Option<u64> {
         if !self.start_seen {
             return Some(at_work_ns);
         }
@@ -184,11 +190,13 @@ impl Phases {
         if settled_ns <= steady_ns && !at_end {
             return None;
         }
-        let longest = |pauses: &mut dyn Iterator<Item = &(u64, u64)>| pauses.map(|(_, len_ns)| *len_ns).max().unwrap_or(0);
+        let longest =
+            |pauses: &mut dyn Iterator<Item = &(u64, u64)>| pauses.map(|(_, len_ns)| *len_ns).max().unwrap_or(0);
         let before = || pauses.iter().filter(|(start_ns, _)| *start_ns < steady_ns);
         let longest_ns = longest(&mut before());
         let later_ns = longest(&mut pauses.iter().filter(|(start_ns, _)| *start_ns >= steady_ns));
-        if before().filter(|(_, len_ns)| len_ns.saturating_mul(START_UP_FACTOR) >= longest_ns).count() > START_UP_PAUSES {
+        if before().filter(|(_, len_ns)| len_ns.saturating_mul(START_UP_FACTOR) >= longest_ns).count() > START_UP_PAUSES
+        {
             return Some(at_work_ns);
         }
         let odd = before().filter(|(_, len_ns)| *len_ns > later_ns.saturating_mul(START_UP_FACTOR));

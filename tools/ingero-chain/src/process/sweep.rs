@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 
 use ingero_common::host::{Losses, Thread};
 
-use crate::stats::calls::GroupKey;
-use crate::limits::{GPU_BUSY_PCT, MAX_CALLS_IN_IDLE, MAX_UNNAMED, SHORT_WAIT_NS, SILENCE_NS};
 use crate::blame::path::{self, OwnCall, Sources};
+use crate::limits::{GPU_BUSY_PCT, MAX_CALLS_IN_IDLE, MAX_UNNAMED, SHORT_WAIT_NS, SILENCE_NS};
 use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::{Entry, Ledger};
 use crate::process::lost::Lost;
 use crate::process::timeline::{InCall, Item, Piece, Run};
+use crate::stats::calls::GroupKey;
 
 /// What the sweep asks about the process whose pieces it takes.
 pub(crate) struct Context<'a> {
@@ -123,7 +123,9 @@ impl Sweep {
                 }
                 // A call that was lost ended while records were being lost and may have begun at any time before.
                 _ if loss.start_ns >= piece.end_ns => {}
-                Some(count) if part_ns(to_ns - piece.start_ns, count as f64) >= SILENCE_NS as f64 => missing += count as f64,
+                Some(count) if part_ns(to_ns - piece.start_ns, count as f64) >= SILENCE_NS as f64 => {
+                    missing += count as f64
+                }
                 _ => unknown_to_ns = unknown_to_ns.max(to_ns),
             }
         }
@@ -143,7 +145,8 @@ impl Sweep {
 
     fn piece(&mut self, piece: &Piece, context: &Context<'_>, ledger: &mut Ledger) {
         let class = piece.class();
-        let class = if class == Class::Silence && self.counter_says_busy(piece, context) { Class::Between } else { class };
+        let class =
+            if class == Class::Silence && self.counter_says_busy(piece, context) { Class::Between } else { class };
         if class == Class::Between && piece.len_ns() >= SILENCE_NS {
             self.busy_ns += piece.len_ns();
         }
@@ -222,7 +225,12 @@ impl Sweep {
         let Some(open) = self.open.take() else { return };
         let Some(before) = before else {
             // Silence that ends in something nobody saw.
-            return self.hold(open.start_ns, open.end_ns, Classes::of(Class::NotJudged, open.end_ns - open.start_ns), 0);
+            return self.hold(
+                open.start_ns,
+                open.end_ns,
+                Classes::of(Class::NotJudged, open.end_ns - open.start_ns),
+                0,
+            );
         };
         self.lose(open, before, context);
     }
@@ -235,8 +243,15 @@ impl Sweep {
             + open.lost_records;
         let watched_ns = path::watched_ns(context.sources, pid, start_ns, end_ns);
         self.drains += u64::from(open.proven);
-        let lost =
-            Box::new(Lost { start_ns, end_ns, proven: open.proven, seq: self.calls, lost_records, watched_ns, breakdown });
+        let lost = Box::new(Lost {
+            start_ns,
+            end_ns,
+            proven: open.proven,
+            seq: self.calls,
+            lost_records,
+            watched_ns,
+            breakdown,
+        });
         self.held.push(Held::Lost { lost, before });
     }
 

@@ -17,8 +17,8 @@
 use std::collections::VecDeque;
 
 use crate::limits::{MAX_FINE, MAX_PIECES, MAX_RUN, SILENCE_NS};
-use ingero_common::host::HashMap;
 use crate::process::class::{Class, Classes, Doing};
+use ingero_common::host::HashMap;
 
 /// Which call a piece lies in: the thread, the place of its operation among those of the process, what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,6 @@ pub mod sentences;
 mod strip;
 pub(crate) mod text;
 
-use ingero_common::clock::Ts;
 use ingero_common::host::{InstanceId, ProcessInstance, Program};
 use ingero_common::record::src;
 use ingero_common::text::Traced;
@@ -123,18 +122,18 @@ impl Engine {
 
     /// Wall clock times, where the stream says what they were.
     fn stamp(&mut self, findings: &mut [Finding], accounts: &mut [AccountLine], processes: &mut [ProcessReport]) {
-        let Some(wall) = &mut self.wall else { return };
+        let clock = &mut self.clock;
         for finding in findings {
-            finding.lost.ts = Some(wall.ts(finding.lost.mono_ns));
+            finding.lost.ts = clock.ts(finding.lost.mono_ns);
             for one in &mut finding.occurrences {
-                one.ts = Some(wall.ts(one.mono_ns));
+                one.ts = clock.ts(one.mono_ns);
             }
         }
         for account in accounts {
-            account.ts = Some(wall.ts(account.mono_ns));
-            account.end_ts = Some(wall.ts(account.mono_ns + account.observed_ns));
+            account.ts = clock.ts(account.mono_ns);
+            account.end_ts = clock.ts(account.mono_ns + account.observed_ns);
         }
-        processes.iter_mut().for_each(|process| process.ts = Some(wall.ts(process.mono_ns)));
+        processes.iter_mut().for_each(|process| process.ts = clock.ts(process.mono_ns));
     }
 
     /// What those asked of block devices who kept a chain's process waiting for one.
@@ -249,8 +248,8 @@ impl Engine {
 
     /// The last line.
     fn summary(&mut self, findings: &[Finding], accounts: &[AccountLine], end_ns: u64) -> Summary {
-        let start_ns = self.start_ns.or(self.first_task_ns).unwrap_or(end_ns);
-        let end_ns = end_ns.max(self.now_ns);
+        let start_ns = self.clock.start_ns.or(self.clock.first_task_ns).unwrap_or(end_ns);
+        let end_ns = end_ns.max(self.clock.now_ns);
         let mut cold = Cold::default();
         for process in self.cuda.values() {
             cold.calls += process.phases.cold.0;
@@ -262,21 +261,21 @@ impl Engine {
             src: src::CHAIN,
             op: "summary",
             mono_ns: start_ns,
-            ts: self.ts(start_ns),
+            ts: self.clock.ts(start_ns),
             dur_ns: end_ns.saturating_sub(start_ns),
-            hosts: self.hosts.clone(),
+            hosts: self.coverage.hosts.clone(),
             stream: Stream {
-                records: self.records,
+                records: self.coverage.records,
                 calls,
                 processes: self.cuda.len() as u64,
-                bad_lines: self.bad_lines,
-                lost: self.lost,
-                late: self.late,
-                double: self.double,
+                bad_lines: self.coverage.bad_lines,
+                lost: self.coverage.lost,
+                late: self.coverage.late,
+                double: self.coverage.double,
                 entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
                 forgotten_processes: self.forgotten,
                 nothing_seen: (calls == 0).then(|| self.nothing_seen()),
-                unknown_schema: self.unknown_schema,
+                unknown_schema: self.coverage.unknown_schema,
             },
             not_judged_ns: in_class(Class::NotJudged),
             start_up_ns: in_class(Class::StartUp),
@@ -287,10 +286,6 @@ impl Engine {
             checked: findings::checked(),
             so_far: false,
         }
-    }
-
-    fn ts(&mut self, mono_ns: u64) -> Option<Ts> {
-        self.wall.as_mut().map(|wall| wall.ts(mono_ns))
     }
 }
 

@@ -19,8 +19,8 @@ use ingero_common::host::{HashMap, Interner, Losses, LostRanges, Name, Task};
 use ingero_common::record::{Host, HostBy, Record};
 
 use crate::blame::breakdown::{Breakdown, Cause};
-use crate::input::samples::{Quota, Samples};
 use crate::gpu::outstanding::Known;
+use crate::input::samples::{Quota, Samples};
 use crate::stats::period;
 use crate::stats::quantiles::Quantiles;
 
@@ -382,7 +382,11 @@ impl Group {
         let mut occurrences = Vec::new();
         for candidate in self.candidates.iter().filter(|c| c.dur_ns > limit_ns) {
             sum.add(candidate, &usual, self.pid, samples, doubtful);
-            occurrences.push(period::Occurrence { seq: candidate.seq, start_ns: candidate.start_ns, len_ns: candidate.dur_ns });
+            occurrences.push(period::Occurrence {
+                seq: candidate.seq,
+                start_ns: candidate.start_ns,
+                len_ns: candidate.dur_ns,
+            });
         }
         if self.folded.n > 0 {
             occurrences.clear();
@@ -396,7 +400,15 @@ impl Group {
         let breakdown = sum.breakdown(lost_ns);
         let beyond_ns = sum.beyond.iter().sum::<u128>().max(1);
         let gpu_wait_ns = (sum.gpu_beyond.saturating_mul(u128::from(lost_ns)) / beyond_ns) as u64;
-        Some(Slow { n, lost_ns, first_ns: sum.first_ns, last_end_ns: sum.last_end_ns, gpu_wait_ns, breakdown, occurrences })
+        Some(Slow {
+            n,
+            lost_ns,
+            first_ns: sum.first_ns,
+            last_end_ns: sum.last_end_ns,
+            gpu_wait_ns,
+            breakdown,
+            occurrences,
+        })
     }
 
     /// The slow calls that are kept one by one: start, duration, place among the group's calls, whole breakdown.
@@ -457,7 +469,8 @@ impl SlowSum {
         let [waiting, asleep, disk, off_unknown, on_cpu, unknown] = apportion(self.beyond, lost_ns);
         let stolen_ns = u128::from(on_cpu) * u128::from(self.stolen_ns) / u128::from(self.on_cpu_ns.max(1));
         let stolen_ns = stolen_ns as u64;
-        let mut breakdown = Parts { waiting, asleep, disk, off_unknown, on_cpu: on_cpu - stolen_ns, unknown }.breakdown();
+        let mut breakdown =
+            Parts { waiting, asleep, disk, off_unknown, on_cpu: on_cpu - stolen_ns, unknown }.breakdown();
         breakdown.add(Cause::Steal, Task::default(), stolen_ns);
         self.split_waiting(waiting, &mut breakdown);
         breakdown
@@ -524,7 +537,14 @@ impl Groups {
     }
 
     /// Adds a call that isn't cold.
-    pub(crate) fn add(&mut self, key: GroupKey, record: &Record<'_>, call: Call, names: &mut Interner, facts: Facts<'_>) {
+    pub(crate) fn add(
+        &mut self,
+        key: GroupKey,
+        record: &Record<'_>,
+        call: Call,
+        names: &mut Interner,
+        facts: Facts<'_>,
+    ) {
         if let Some(group) = self.all.get_mut(&key) {
             group.add(record, call, names, facts);
         }

@@ -69,4 +69,6 @@ pub struct Decoded {
     pub rank: Option<u32>,
     /// How many are in it.
     pub nranks: Option<u32>,
+    /// The device that the thread chooses.
+    pub device: Option<u32>,
 }

@@ -64,6 +64,7 @@ enum Field {
     Dtype,
     Rank,
     Ranks,
+    Device,
 }
 
 impl Field {
@@ -91,6 +92,7 @@ impl Field {
             Param::Dtype => Self::Dtype,
             Param::Rank => Self::Rank,
             Param::Ranks => Self::Ranks,
+            Param::Device => Self::Device,
             Param::Skip | Param::SkipBytes(_) | Param::Extent | Param::Out | Param::Out32 | Param::Inside(_) => {
                 return None;
             }
@@ -173,6 +175,7 @@ impl Decoder {
                 Field::Count => out.count = word,
                 Field::Rank => out.rank = word.map(low),
                 Field::Ranks => out.nranks = word.map(low),
+                Field::Device => out.device = word.map(low),
                 Field::Dtype => {
                     let known = word.and_then(|code| dtype(low(code)));
                     out.dtype = known.map(|(name, _)| name);

@@ -203,6 +203,7 @@ static void memory(void)
 	CALL("cudaMallocFromPoolAsync", (P *, size_t, P, P), (OUT, BYTES, ANY, STREAM));
 	CALL("cudaFreeAsync", (P, P), (PTR, STREAM));
 	CALL("cudaEventRecord", (P, P), (ANY, STREAM));
+	CALL("cudaSetDevice", (int), (3));
 }
 
 static void collectives(void)

@@ -116,6 +116,7 @@ fn expected() -> Vec<(&'static str, Decoded)> {
         ("cudaMallocFromPoolAsync", Decoded { bytes: Some(1 << 40), ptr: OUT, ..stream }),
         ("cudaFreeAsync", Decoded { ptr: PTR, ..stream }),
         ("cudaEventRecord", stream),
+        ("cudaSetDevice", Decoded { device: Some(3), ..none }),
         ("ncclAllReduce", nccl("float16", 2)),
         ("ncclReduce", nccl("float64", 8)),
         ("ncclAllGather", nccl("bfloat16", 2)),

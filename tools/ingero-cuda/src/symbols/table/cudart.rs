@@ -117,7 +117,7 @@ pub(super) const SIGNATURES: &[Signature] = &[
     of("cudaLibraryLoadData", &[]),
     of("cudaLibraryLoadFromFile", &[]),
     of("cudaLibraryUnload", &[]),
-    of("cudaSetDevice", &[]),
-    of("cudaInitDevice", &[]),
+    of("cudaSetDevice", &[Device]),
+    of("cudaInitDevice", &[Device]),
     of("cudaDeviceReset", &[]),
 ];
