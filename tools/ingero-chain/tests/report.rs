@@ -348,12 +348,18 @@ fn colours_are_for_terminals_and_those_who_ask() {
 #[test]
 fn a_loop_that_is_bound_by_its_launches_explains_itself() {
     let mut stream = Stream::of("train");
-    for _ in 0..100 {
-        (0..50).for_each(|_| stream.call("cudaLaunchKernel", 7_000, 5_000));
+    let mut sampled_ns = stream.at_ns;
+    // Five seconds: the counter is read once a second and tells of the one before.
+    while stream.at_ns < 6000 * MS {
+        (0..50).for_each(|_| stream.call("cudaLaunchKernel", 70_000, 50_000));
         stream.call("cudaDeviceSynchronize", 2_000, 12_000);
+        if stream.at_ns >= sampled_ns + 1000 * MS {
+            let dur_ns = stream.at_ns - sampled_ns;
+            let gpu = json!([{"util_pct":32}]);
+            stream.put(json!({"src":"sys","op":"sample","mono_ns":sampled_ns,"dur_ns":dur_ns,"cpu_pct":5.0,"cpus":8,"gpu":gpu}));
+            sampled_ns += dur_ns;
+        }
     }
-    let dur_ns = stream.at_ns - 1000 * MS;
-    stream.put(json!({"src":"sys","op":"sample","mono_ns":1000 * MS,"dur_ns":dur_ns,"cpu_pct":5.0,"cpus":8,"gpu":[{"util_pct":32}]}));
     let input = stream.end();
     for args in [&["--format", "text"][..], &["--format", "text", "-v"]] {
         let out = chain(args, &input);
