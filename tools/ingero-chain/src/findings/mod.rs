@@ -93,9 +93,9 @@ fn unique_ids(findings: &mut [Finding]) {
 }
 
 impl About<'_> {
-    /// A share of the process's loop.
+    /// A share of the process's loop. One that hangs in its first call has none, and lost all of what was seen of it.
     fn share(&self, ns: u64) -> f64 {
-        share(ns, self.account.loop_len_ns())
+        share(ns, self.account.loop_len_ns().max(ns))
     }
 
     /// How bad it is to have lost `ns`; `None` where that isn't worth a word.

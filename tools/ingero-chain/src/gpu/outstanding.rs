@@ -143,13 +143,25 @@ pub(crate) struct Outstanding {
     overflow_ns: Option<u64>,
     /// When a synchronising call last returned.
     waited_ns: Option<u64>,
+    /// A query has heard of work that is in no record, and nothing has been waited for since.
+    unrecorded: bool,
     devices: Devices,
 }
 
 impl Outstanding {
     /// Whether a synchronising call has returned and nothing is pending.
     pub(crate) fn is_drained(&self) -> bool {
+        self.waited_ns.is_some() && !self.has_pending() && !self.unrecorded
+    }
+
+    /// Whether all that is on record has been waited for, whatever a query has heard since.
+    pub(crate) fn is_drained_on_record(&self) -> bool {
         self.waited_ns.is_some() && !self.has_pending()
+    }
+
+    /// The GPU has work that is in no record.
+    pub(crate) fn has_unrecorded(&mut self) {
+        self.unrecorded = true;
     }
 
     /// Whether something was enqueued and not waited for.
@@ -185,6 +197,9 @@ impl Outstanding {
         self.devices.add(record, function);
         let drain = function.map_or(Drain::No, |function| function.drains(record.dir.as_deref()));
         let waits = drain != Drain::No || function.is_some_and(|function| function.class == Class::Sync);
+        if function.is_some_and(|function| function.class == Class::Query) && record.ret == Some(0) {
+            self.unrecorded = false;
+        }
         if waits {
             self.wait(drain, &stream, start_ns, end_ns, record.ret);
         } else if enqueues(function) {
@@ -237,6 +252,7 @@ impl Outstanding {
             Drain::No | Drain::Copy => return,
         }
         self.waited_ns = self.waited_ns.max(Some(end_ns));
+        self.unrecorded = false;
     }
 
     /// What was waited for is outstanding no more. Where it isn't sure what that was, the queues count as emptied: a slow

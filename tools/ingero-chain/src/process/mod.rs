@@ -17,7 +17,7 @@ use crate::gpu::outstanding::{Known, Outstanding};
 use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::Ledger;
 use crate::process::phases::Phases;
-use crate::process::sweep::{Context, Rest, Sweep, Tally, Waits};
+use crate::process::sweep::{Context, Sweep, Tally, Waits};
 use crate::process::timeline::{InCall, Item, Timeline};
 use crate::stats::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
 use ingero_common::host::Losses;
@@ -258,10 +258,11 @@ impl CudaProcess {
         let drained = self.outstanding.is_drained();
         let query = function.is_some_and(|function| function.class == Kind::Query);
         let shows_work = activity::shows_gpu_at_work(record, function, dur_ns);
+        let waited_for_all = self.outstanding.is_drained_on_record();
         // The first call of its kind may take long for reasons of its own, and so does one that has nothing to wait for.
-        let may_have_work = if call.first { self.outstanding.has_pending() } else { !drained };
+        let may_have_work = if call.first { self.outstanding.has_pending() } else { !waited_for_all };
         // Such a call that shows work tells that something was enqueued of which there is no record.
-        let contradicted = drained && shows_work && !call.first && (query || dur_ns >= LOOK_NS);
+        let contradicted = waited_for_all && shows_work && !call.first && (query || dur_ns >= LOOK_NS);
         // A query of which it isn't on record what it heard may have heard that the GPU was at work.
         let heard = !query || record.ret.is_some();
         let asks_only = self.seen.only_asks(in_call.tid, function) && heard && dur_ns < LOOK_NS && !record.open;
@@ -269,10 +270,18 @@ impl CudaProcess {
             self.timeline.extend_to(start_ns, drained);
             self.timeline.gpu_was_busy(contradicted);
         }
+        if contradicted && query {
+            self.outstanding.has_unrecorded();
+        }
         if asks_only {
             return true;
         }
-        let drained = drained && !contradicted;
+        let mut drained = drained && !contradicted;
+        if function.is_none() {
+            // It may give the GPU work.
+            self.timeline.extend_to(start_ns, drained);
+            drained = false;
+        }
         let waited_ns = match in_call.doing {
             Doing::Copy | Doing::Upload if !drained => activity::waited_before_copy_ns(record, dur_ns),
             _ => 0,
@@ -455,7 +464,7 @@ impl Books {
         }
     }
 
-    fn account(self, observed_from_ns: u64, covered_ns: u64, tail: Tail, rest: &Rest) -> Account {
+    fn account(self, observed_from_ns: u64, covered_ns: u64, tail: Tail, rest: &Classes) -> Account {
         let ledger = self.ledger;
         let first_ns = self.first_ns.unwrap_or(covered_ns);
         let from_ns = observed_from_ns.min(first_ns);
@@ -465,10 +474,10 @@ impl Books {
         let mut loop_ns = (start_ns, ledger.loop_end_ns.max(start_ns));
         match tail {
             Tail::Open => {}
-            Tail::ShutDown => classes.add(Class::WindDown, rest.classes.total_ns()),
+            Tail::ShutDown => classes.add(Class::WindDown, rest.total_ns()),
             Tail::Stalled => {
-                classes.add_all(&rest.classes);
-                loop_ns.1 += rest.classes.total_ns();
+                classes.add_all(rest);
+                loop_ns.1 += rest.total_ns();
             }
         }
         let to_ns = from_ns + classes.total_ns();

@@ -41,15 +41,24 @@ struct Open {
     start_ns: u64,
     end_ns: u64,
     proven: bool,
-    lost_records: u64,
     calls: Vec<OwnCall>,
 }
 
 /// What came after the last work.
 #[derive(Clone, Debug)]
 enum Held {
-    Span { start_ns: u64, end_ns: u64, classes: Classes, worked_ns: u64 },
-    Lost { lost: Box<Lost>, before: InCall },
+    Span {
+        start_ns: u64,
+        end_ns: u64,
+        classes: Classes,
+        worked_ns: u64,
+    },
+    Lost {
+        lost: Box<Lost>,
+        before: InCall,
+    },
+    /// A lost interval that ended, but not with a call: the next one is what it was before.
+    Ended(Box<Open>),
 }
 
 /// Calls and nanoseconds by class and operation.
@@ -60,6 +69,8 @@ pub(crate) type Tally = BTreeMap<(Class, GroupKey), (u64, u64)>;
 pub(crate) struct Sweep {
     open: Option<Open>,
     held: Vec<Held>,
+    /// How many of these have [`Held::Ended`].
+    ended: usize,
     /// Records were lost while the GPU was idle: whether it still is, is not known until the next wait.
     doubt: bool,
     /// Calls so far.
@@ -82,7 +93,11 @@ pub(crate) struct Waits {
 impl Sweep {
     /// The start of what is not counted yet, for which the past is still needed.
     pub(crate) fn needs_from_ns(&self) -> Option<u64> {
-        self.open.as_ref().map(|open| open.start_ns)
+        let ended = self.held.iter().filter(|_| self.ended > 0).find_map(|held| match held {
+            Held::Ended(open) => Some(open.start_ns),
+            Held::Span { .. } | Held::Lost { .. } => None,
+        });
+        ended.or(self.open.as_ref().map(|open| open.start_ns))
     }
 
     /// Takes the next item.
@@ -152,12 +167,12 @@ impl Sweep {
         }
         match class {
             Class::Idle => self.extend(piece, true, context),
-            Class::Silence => {
-                self.close(None, context);
-                self.extend(piece, false, context);
-            }
+            Class::Silence => self.extend(piece, false, context),
             _ => {
                 self.close(piece.call, context);
+                if class == Class::NotJudged {
+                    self.give_up();
+                }
                 let worked_ns = if class == Class::GpuWait { piece.end_ns } else { 0 };
                 let fed = piece.call.filter(|call| call.doing.feeds());
                 self.hold(piece.start_ns, piece.end_ns, Classes::of(class, piece.len_ns()), worked_ns);
@@ -210,7 +225,6 @@ impl Sweep {
             start_ns: piece.start_ns,
             end_ns: piece.start_ns,
             proven,
-            lost_records: 0,
             calls: Vec::new(),
         });
         open.end_ns = piece.end_ns;
@@ -222,37 +236,47 @@ impl Sweep {
 
     /// The lost interval that is open ends, with the call `before`; without one, with the next that begins.
     fn close(&mut self, before: Option<InCall>, context: &Context<'_>) {
-        let Some(open) = self.open.take() else { return };
-        let Some(before) = before else {
-            // Silence that ends in something nobody saw.
-            return self.hold(
-                open.start_ns,
-                open.end_ns,
-                Classes::of(Class::NotJudged, open.end_ns - open.start_ns),
-                0,
-            );
-        };
-        self.lose(open, before, context);
+        if let Some(open) = self.open.take() {
+            self.held.push(Held::Ended(Box::new(open)));
+            self.ended += 1;
+        }
+        let Some(before) = before else { return };
+        for at in (0..self.held.len()).rev() {
+            if self.ended == 0 {
+                break;
+            }
+            if let Held::Ended(open) = &self.held[at] {
+                let lost = Box::new(self.lost(open, before, context));
+                self.drains += u64::from(lost.proven);
+                self.held[at] = Held::Lost { lost, before };
+                self.ended -= 1;
+            }
+        }
     }
 
-    fn lose(&mut self, open: Open, before: InCall, context: &Context<'_>) {
+    /// What ended those lost intervals is something that nobody saw.
+    fn give_up(&mut self) {
+        for held in self.held.iter_mut().filter(|_| self.ended > 0) {
+            if let Held::Ended(open) = held {
+                *held = not_judged(open);
+            }
+        }
+        self.ended = 0;
+    }
+
+    fn lost(&self, open: &Open, before: InCall, context: &Context<'_>) -> Lost {
         let (start_ns, end_ns, pid) = (open.start_ns, open.end_ns, context.pid);
-        let breakdown = path::breakdown(context.sources, (context.thread)(before.tid), start_ns, end_ns, &open.calls);
-        let lost_records = context.cuda_losses.count(pid, start_ns, end_ns)
-            + context.sources.losses.count(pid, start_ns, end_ns)
-            + open.lost_records;
-        let watched_ns = path::watched_ns(context.sources, pid, start_ns, end_ns);
-        self.drains += u64::from(open.proven);
-        let lost = Box::new(Lost {
+        let lost_records =
+            context.cuda_losses.count(pid, start_ns, end_ns) + context.sources.losses.count(pid, start_ns, end_ns);
+        Lost {
             start_ns,
             end_ns,
             proven: open.proven,
             seq: self.calls,
             lost_records,
-            watched_ns,
-            breakdown,
-        });
-        self.held.push(Held::Lost { lost, before });
+            watched_ns: path::watched_ns(context.sources, pid, start_ns, end_ns),
+            breakdown: path::breakdown(context.sources, (context.thread)(before.tid), start_ns, end_ns, &open.calls),
+        }
     }
 
     fn hold(&mut self, start_ns: u64, end_ns: u64, classes: Classes, worked_ns: u64) {
@@ -274,6 +298,7 @@ impl Sweep {
         if fed.is_none() && self.held.len() < MAX_UNNAMED {
             return;
         }
+        self.ended = 0;
         for held in std::mem::take(&mut self.held) {
             let entry = entry(held, fed, context);
             ledger.loop_end_ns = ledger.loop_end_ns.max(entry.end_ns());
@@ -281,13 +306,12 @@ impl Sweep {
         }
     }
 
-    /// No more will come: what is left, of which the part up to the last wait for work belongs to the loop.
-    /// `in_loop`: all of it does, since the process never got on. Says where the process's last work ended.
-    pub(crate) fn finish(&mut self, context: &Context<'_>, ledger: &mut Ledger) -> Rest {
-        let mut rest = Rest::default();
+    /// No more will come: what is left, of which the part up to the last wait for work belongs to the loop. Says what the
+    /// rest consists of.
+    pub(crate) fn finish(&mut self, context: &Context<'_>, ledger: &mut Ledger) -> Classes {
+        let mut rest = Classes::default();
         if let Some(open) = self.open.take() {
-            rest.open = Some((open.start_ns, open.end_ns, open.proven));
-            rest.classes.add(if open.proven { Class::Idle } else { Class::Silence }, open.end_ns - open.start_ns);
+            self.held.push(Held::Ended(Box::new(open)));
         }
         let worked = |held: &Held| matches!(held, Held::Span { worked_ns, .. } if *worked_ns > 0);
         let until = self.held.iter().rposition(worked).map_or(0, |at| at + 1);
@@ -296,25 +320,20 @@ impl Sweep {
                 let entry = entry(held, None, context);
                 ledger.loop_end_ns = ledger.loop_end_ns.max(entry.end_ns());
                 ledger.add(entry);
-            } else {
-                match held {
-                    Held::Span { classes, .. } => rest.classes.add_all(&classes),
-                    Held::Lost { lost, .. } => {
-                        rest.classes.add(if lost.proven { Class::Idle } else { Class::Silence }, lost.len_ns());
-                    }
-                }
+                continue;
             }
+            let (proven, ns) = match held {
+                Held::Span { classes, .. } => {
+                    rest.add_all(&classes);
+                    continue;
+                }
+                Held::Lost { lost, .. } => (lost.proven, lost.len_ns()),
+                Held::Ended(open) => (open.proven, open.end_ns - open.start_ns),
+            };
+            rest.add(if proven { Class::Idle } else { Class::Silence }, ns);
         }
         rest
     }
-}
-
-/// What followed the last work of a process.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Rest {
-    pub(crate) classes: Classes,
-    /// The interval at the very end, that no call ended: start, end, whether the GPU was idle.
-    pub(crate) open: Option<(u64, u64, bool)>,
 }
 
 fn entry(held: Held, fed: Option<InCall>, context: &Context<'_>) -> Entry {
@@ -325,7 +344,13 @@ fn entry(held: Held, fed: Option<InCall>, context: &Context<'_>) -> Entry {
             let key = context.ops.get(op as usize).copied().unwrap_or_default();
             Entry::Lost(lost, key)
         }
+        Held::Ended(open) => entry(not_judged(&open), fed, context),
     }
+}
+
+fn not_judged(open: &Open) -> Held {
+    let (start_ns, end_ns) = (open.start_ns, open.end_ns);
+    Held::Span { start_ns, end_ns, classes: Classes::of(Class::NotJudged, end_ns - start_ns), worked_ns: 0 }
 }
 
 /// How long each part of a stretch of `len_ns` is if `missing` calls were made in it at even distances.

@@ -63,7 +63,8 @@ impl Piece {
     /// Whether its place and its length may matter later, beyond its class.
     fn stands_alone(&self) -> bool {
         let in_runs = [Class::Enqueue, Class::OtherCall, Class::Between];
-        !in_runs.contains(&self.class()) || self.hung_at_ns > 0
+        // What a long one counts as may change in view of what was lost meanwhile.
+        !in_runs.contains(&self.class()) || self.hung_at_ns > 0 || self.len_ns() >= SILENCE_NS
     }
 
     /// The same for [`from_ns`, `to_ns`] only; `None` where they do not meet.
@@ -282,11 +283,11 @@ impl Timeline {
     }
 
     /// A call shows that the GPU has been at work since it was last given something. `contradicted`: nothing on record was
-    /// outstanding, so that something was enqueued of which there is no record.
+    /// outstanding, so that something was enqueued of which there is no record, at a time that nothing tells.
     pub(crate) fn gpu_was_busy(&mut self, contradicted: bool) {
         let mut mark = |piece: &mut Piece| {
             let fed = piece.call.is_some_and(|call| call.doing.feeds());
-            piece.busy |= !fed;
+            piece.busy |= !fed && !contradicted;
             piece.drained &= !contradicted;
             !fed
         };
@@ -329,6 +330,13 @@ impl Timeline {
 
     fn push(&mut self, piece: Piece) {
         if piece.start_ns >= piece.end_ns {
+            return;
+        }
+        // A look of a thread that only asks is no call and divides nothing.
+        if let Some(last) = self.fine.back_mut().filter(|last| last.call.is_none() && last.end_ns == piece.start_ns)
+            && *last == (Piece { start_ns: last.start_ns, end_ns: last.end_ns, ..piece })
+        {
+            last.end_ns = piece.end_ns;
             return;
         }
         self.fine.push_back(piece);

@@ -1,13 +1,13 @@
 //! The report as people and programs get it: goldens of the text, its lines, what is escaped, the formats and the exit
-//! statuses. `INGERO_BLESS=1 cargo test -p ingero-chain --test report` writes the goldens anew.
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise, in its helpers too")]
+//! statuses. `INGERO_BLESS=1 cargo test -p ingero-chain --test it report` writes the goldens anew.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+
+use crate::support::text;
 
 const MS: u64 = 1_000_000;
 
@@ -32,10 +32,6 @@ fn chain_in(locale: &str, args: &[&str], input: &[u8]) -> Output {
 
 fn chain(args: &[&str], input: &str) -> Output {
     chain_in("C.UTF-8", args, input.as_bytes())
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 fn repository() -> PathBuf {

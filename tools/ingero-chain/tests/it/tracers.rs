@@ -1,14 +1,9 @@
 //! Several tracers of one kind in one stream, one after another or side by side: the evidence on a process ends with the
 //! tracer that watched it.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise, in its helpers too")]
-
-mod support;
-
 use serde_json::{Value, json};
-use support::{chain, text};
 
-const MS: u64 = 1_000_000;
+use crate::support::{self, MS, cause_ns, class_ns};
 
 /// Records, put in the order of their ends.
 #[derive(Default)]
@@ -30,10 +25,10 @@ impl Stream {
         self
     }
 
-    /// `pid` launches and synchronises, 1 ms apart.
+    /// `pid` launches and synchronises, 1 ms apart; the GPU always has something to do.
     fn works(mut self, pid: u32, from_ms: u64, to_ms: u64) -> Self {
         for t in from_ms..to_ms {
-            let (op, ns) = [("cudaLaunchKernel", 10_000), ("cudaDeviceSynchronize", MS / 2)][t as usize % 2];
+            let (op, ns) = [("cudaLaunchKernel", 10_000), ("cudaDeviceSynchronize", MS)][t as usize % 2];
             self.0.push(json!({"src":"cudart","op":op,"mono_ns":t * MS,"dur_ns":ns,"pid":pid,"tid":pid,"comm":"train","ret":0,"depth":0}));
         }
         self
@@ -45,15 +40,15 @@ impl Stream {
         self
     }
 
-    fn found(mut self, op: &str) -> Vec<Value> {
+    fn report(mut self) -> Vec<Value> {
         let end_ns = |r: &Value| r["mono_ns"].as_u64().unwrap() + r["dur_ns"].as_u64().unwrap_or(0);
         // A joined stream begins with the starts.
         self.0.sort_by_key(|r| (r["op"] != "start", end_ns(r)));
-        let lines: String = self.0.iter().map(|record| format!("{record}\n")).collect();
-        let out = chain(&["-f", "ndjson"], &lines);
-        assert_eq!((out.status.code(), text(&out.stderr)), (Some(0), ""));
-        let records = text(&out.stdout).lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        records.filter(|record| record["op"] == op).collect()
+        support::report(&[], &self.0)
+    }
+
+    fn found(self, op: &str) -> Vec<Value> {
+        support::found(&self.report(), op)
     }
 }
 
@@ -65,14 +60,16 @@ fn what_no_scheduler_tracer_watched_stays_unexplained() {
     let gap = calls().tracer("sched", 100, 1000, 5000).tracer("sched", 100, 10_000, 13_000).found("gap").remove(0);
     let unexplained_ns = gap["unexplained_ns"].as_u64().unwrap();
     assert_eq!((&gap["n"], unexplained_ns / MS), (&json!(2), 3000 + 1000), "{gap}");
-    assert_eq!((&gap["proven"], gap["causes"][0]["ns"].as_u64().unwrap() / MS), (&json!(false), 1000 + 1000), "{gap}");
+    // The calls tell that the GPU was idle, whoever looked at the scheduler.
+    assert_eq!((&gap["proven"], cause_ns(&gap, "host_cpu") / MS), (&json!(true), 1000 + 1000), "{gap}");
+    assert_eq!(gap["evidence"]["watched_share"], 0.333333, "{gap}");
     // Where one watched throughout and another one ended, what the first one tells says so.
     let one = calls().tracer("sched", 100, 1000, 13_000).found("gap").remove(0);
-    assert_eq!((&one["unexplained_ns"], &one["proven"]), (&json!(0), &json!(true)));
+    assert_eq!((&one["unexplained_ns"], &one["evidence"]["watched_share"]), (&json!(0), &json!(1.0)));
     let mut two = calls().tracer("sched", 100, 1000, 13_000).tracer("sched", 200, 1000, 4500);
     two.0.push(json!({"src":"sched","op":"sched_switch","mono_ns":4400 * MS,"dur_ns":500 * MS,"pid":100,"tid":100,"comm":"train","state":"D","runq_ns":0}));
     let two = two.found("gap").remove(0);
-    assert_eq!((&two["unexplained_ns"], &two["proven"]), (&json!(0), &json!(true)), "{two}");
+    assert_eq!((&two["unexplained_ns"], &two["evidence"]["watched_share"]), (&json!(0), &json!(1.0)), "{two}");
 }
 
 #[test]
@@ -97,15 +94,16 @@ fn behind_the_end_of_its_tracer_nobody_stalls() {
 }
 
 #[test]
-fn between_two_tracers_of_calls_there_are_no_gaps() {
+fn between_two_tracers_of_calls_nothing_is_judged() {
     let tracers = || {
         let s = Stream::default().tracer("sched", 100, 1000, 13_000);
         s.tracer("cuda", 100, 1000, 3000).tracer("cuda", 100, 8000, 13_000)
     };
-    assert_eq!(tracers().works(100, 1000, 3000).works(100, 8001, 12_990).found("gap"), [] as [Value; 0]);
-    assert_eq!(tracers().works(100, 1000, 3000).works(100, 8001, 12_990).found("drop"), [] as [Value; 0]);
+    let report = tracers().works(100, 1000, 3000).works(100, 8001, 12_990).report();
+    assert_eq!(support::found(&report, "gap"), [] as [Value; 0]);
+    assert_eq!(class_ns(&report, "not_judged"), 5001 * MS, "{report:?}");
     // What was enqueued in between may keep the GPU busy.
-    let gap = tracers().works(100, 1000, 3000).works(100, 8001, 8002).works(100, 8501, 12_990).found("gap").remove(0);
+    let gap = tracers().works(100, 1000, 3000).works(100, 8001, 8002).works(100, 8502, 12_990).found("gap").remove(0);
     assert_eq!((&gap["n"], &gap["proven"]), (&json!(1), &json!(true)), "it has synchronised once more");
     let gap = tracers().works(100, 1000, 3000).works(100, 8000, 8001).works(100, 8500, 12_990).found("gap").remove(0);
     assert_eq!((&gap["n"], &gap["proven"]), (&json!(1), &json!(false)));
