@@ -74,6 +74,8 @@ pub struct Record<'a> {
     pub event: Option<Str<'a>>,
     /// The device that a call chooses, as the process numbers them.
     pub device: Option<i64>,
+    /// Of which version of the contract the stream is (`start`).
+    pub schema: Option<u64>,
     /// The object that ingero-join adds to a call, or the host's name in a `start` record.
     #[serde(borrow)]
     pub host: Option<&'a RawValue>,

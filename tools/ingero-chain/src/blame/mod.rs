@@ -3,7 +3,6 @@
 #[cfg(test)]
 mod agreement;
 pub(crate) mod breakdown;
-pub(crate) mod cpus;
 pub(crate) mod path;
 pub(crate) mod process_tree;
 
