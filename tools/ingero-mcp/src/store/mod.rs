@@ -34,9 +34,9 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 const INDEXES: &str = "
     CREATE INDEX calls_by_op ON calls (pid, op, dur_ns);
     CREATE INDEX switches_by_thread ON switches (pid, tid);
-    CREATE INDEX causes_by_chain ON causes (chain);
-    CREATE INDEX blame_by_chain ON blame (chain);
-    CREATE INDEX occurrences_by_chain ON occurrences (chain);
+    CREATE INDEX causes_by_finding ON causes (finding);
+    CREATE INDEX blame_by_finding ON blame (finding);
+    CREATE INDEX occurrences_by_finding ON occurrences (finding);
 ";
 
 /// A tool's own statements may take so long; they are written to need far less.

@@ -4,10 +4,13 @@
 //! finding the recording, turning an answer into text and structured content that are the same, and every failure into
 //! words that say what to write instead.
 
+mod account;
 mod chains;
 mod compare;
 mod events;
+mod finding;
 mod health;
+mod placed;
 mod processes;
 mod sql;
 mod stats;

@@ -1,12 +1,8 @@
 //! What the tools answer: right numbers, short answers, whole lists through cursors.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use serde_json::{Value, json};
-use support::generate::TRAINER;
-use support::{Server, recording, tool};
+use crate::support::generate::TRAINER;
+use crate::support::{Server, recording, tool};
 
 #[test]
 fn the_tools_agree_with_each_other_and_with_the_recording() {

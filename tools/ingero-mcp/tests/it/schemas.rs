@@ -1,11 +1,7 @@
 //! What clients are told of the tools: plain schemas, read-only, described.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use serde_json::{Value, json};
-use support::{Server, recording};
+use crate::support::{Server, recording};
 
 /// Every schema that is inside `value`, with its path.
 fn walk<'a>(value: &'a Value, path: &str, each: &mut impl FnMut(&str, &'a Value)) {

@@ -1,14 +1,10 @@
 //! The protocol, by raw lines: whatever a client does wrong, the server answers what can be answered and goes on.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Server, recording, tool};
+use crate::support::{Server, recording, tool};
 
 /// What a request of the stateless revision carries.
 fn meta(version: &str) -> Value {

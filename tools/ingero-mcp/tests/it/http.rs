@@ -1,16 +1,12 @@
 //! Who gets through over HTTP: the right host, no foreign web page, and only with the token.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
-use support::{recording, tool};
+use crate::support::{recording, tool};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -157,7 +153,7 @@ fn a_live_stream_on_stdin_is_served() {
     let until = |text: &str| {
         let began = std::time::Instant::now();
         while !ask(&server).contains(text) {
-            assert!(began.elapsed() < support::PATIENCE, "{text}: {}", ask(&server));
+            assert!(began.elapsed() < crate::support::PATIENCE, "{text}: {}", ask(&server));
             std::thread::sleep(Duration::from_millis(50));
         }
     };

@@ -1,15 +1,11 @@
 //! A recording that is still being written.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{PATIENCE, Server, generate, recording, tool};
+use crate::support::{PATIENCE, Server, generate, recording, tool};
 
 const COUNT: &str = "SELECT count(*) FROM calls";
 
