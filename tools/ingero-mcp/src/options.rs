@@ -64,6 +64,11 @@ pub struct Options {
     #[arg(long, value_name = "NAME", requires = "http", conflicts_with = "token_file")]
     pub token_env: Option<String>,
 
+    /// Serve every user of this machine, without a token; otherwise, at the loopback interface, a random one is written to a
+    /// file that only you can read, and stderr says where
+    #[arg(long, requires = "http", conflicts_with_all = ["token_file", "token_env"])]
+    pub no_token: bool,
+
     /// Accept this Host header besides those of the loopback interface (repeatable)
     #[arg(long, value_name = "HOST", requires = "http")]
     pub allow_host: Vec<String>,

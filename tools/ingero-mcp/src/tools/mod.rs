@@ -75,6 +75,11 @@ impl From<ReadError> for Problem {
                 "stopped after {:.0} s: ask for less (a shorter stretch of time, one pid, an aggregate instead of rows)",
                 limit.as_secs_f64()
             )),
+            ReadError::TooLarge => Self::Told(
+                "stopped, since it needs more than 256 MB of temporary space: sort, group or join less (aggregate first, fewer \
+                 and shorter columns, a condition on both sides of a join)"
+                    .into(),
+            ),
             ReadError::Refused(Refused(message)) => Self::Told(message),
             ReadError::Sqlite(error) => Self::Told(format!("SQLite: {error}")),
         }

@@ -35,7 +35,7 @@ fn hostile_names_are_escaped_and_cut() {
     std::fs::rename(&path, &file).unwrap();
     let mut server = Server::of(&file);
     let chains = server.answer("get_causal_chains", json!({}));
-    let id = chains["chains"][0]["id"].clone();
+    let id = chains["findings"][0]["id"].clone();
     let mut hostile_strings = 0;
     for (name, arguments) in [
         ("get_trace_stats", json!({})),
@@ -69,7 +69,7 @@ fn hostile_names_are_escaped_and_cut() {
     }
     // In errors too.
     let message = server.refusal("get_causal_chains", json!({"id": HOSTILE}));
-    assert!(message.chars().all(is_plain) && message.contains("no chain has the id \""), "{message}");
+    assert!(message.chars().all(is_plain) && message.contains("no finding has the id \""), "{message}");
     let message = server.refusal("run_sql", json!({"sql": format!("SELECT \"{HOSTILE}\" FROM x")}));
     assert!(message.chars().all(is_plain), "{message}");
     let message = server.refusal("query_events", json!({HOSTILE: 1}));

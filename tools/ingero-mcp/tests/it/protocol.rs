@@ -129,7 +129,7 @@ fn bad_arguments_say_what_to_write_instead() {
         ("get_timeline", json!({"from_ns": 9, "to_ns": 3}), "from_ns 9 is after to_ns 3"),
         ("get_timeline", json!({"to_ns": 5}), "the recording reaches from"),
         ("get_causal_chains", json!({"severity": "huge"}), "`high`"),
-        ("get_causal_chains", json!({"id": "gap-1"}), "no chain has the id \"gap-1\""),
+        ("get_causal_chains", json!({"id": "gap-1"}), "no finding has the id \"gap-1\""),
         ("get_causal_chains", json!({"cursor": "\u{202e}; drop"}), "leave it out to begin"),
         ("get_per_process_breakdown", json!({"pid": -4}), "\"pid\""),
         ("get_per_process_breakdown", json!({"pid": 77}), "there are 4242"),

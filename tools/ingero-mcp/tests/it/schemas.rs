@@ -80,7 +80,7 @@ fn prompt_and_resources_are_there() {
     let prompt = server.request("prompts/get", json!({"name": "investigate", "arguments": {"question": hostile}}));
     let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap();
     // In this order.
-    let steps = ["Health of the capture", "Lost time", "Causes", "Evidence", "What to try", "No number, no claim"];
+    let steps = ["The account", "Health of the capture", "Findings", "Causes", "Evidence", "What to try", "No number, no claim"];
     let places: Vec<usize> =
         steps.iter().map(|step| text.find(step).unwrap_or_else(|| panic!("{step}: {text}"))).collect();
     assert!(places.is_sorted(), "{places:?}");
