@@ -125,7 +125,10 @@ fn remove_at_the_end(path: PathBuf) -> anyhow::Result<()> {
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(wait).context("starting a thread that waits for signals")?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait)
+        .context("starting a thread that waits for signals")?;
     Ok(())
 }
 

@@ -60,7 +60,10 @@ impl Token {
         let dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_dir());
         let path = dir.unwrap_or_else(std::env::temp_dir).join(format!("ingero-mcp-{}.token", address.port()));
         let doing = || {
-            format!("writing the token to {} (--token-file takes one of yours, --no-token serves without)", path.display())
+            format!(
+                "writing the token to {} (--token-file takes one of yours, --no-token serves without)",
+                path.display()
+            )
         };
         write_private(&path, &format!("{text}\n")).with_context(doing)?;
         Ok((Self(text.into_bytes().into()), path))

@@ -136,8 +136,11 @@ fn times(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
     let mut lost_time = connection.prepare("INSERT INTO lost_time VALUES (?,?,?,?)")?;
     let mut occurrences = connection.prepare("INSERT INTO occurrences VALUES (?,?,?,?,?)")?;
     for f in &report.findings {
-        for (grid, slice, &lost_ns) in
-            f.lost.grid.iter().flat_map(|grid| grid.lost_ns.iter().enumerate().map(move |(at, ns)| (grid, at as u64, ns)))
+        for (grid, slice, &lost_ns) in f
+            .lost
+            .grid
+            .iter()
+            .flat_map(|grid| grid.lost_ns.iter().enumerate().map(move |(at, ns)| (grid, at as u64, ns)))
         {
             let mono_ns = grid.mono_ns.saturating_add(grid.slice_ns.saturating_mul(slice));
             lost_time.execute(params![f.id, int(mono_ns), int(grid.slice_ns), int(lost_ns)])?;

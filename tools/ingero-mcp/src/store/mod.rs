@@ -141,7 +141,8 @@ impl Store {
         let mut connection = self.lock()?;
         begun();
         guard::bind(&connection)?;
-        let bounds = Bounds { instructions: FOREIGN_INSTRUCTIONS, limit, meter: Some(Meter::new(self.temporary_bytes)) };
+        let bounds =
+            Bounds { instructions: FOREIGN_INSTRUCTIONS, limit, meter: Some(Meter::new(self.temporary_bytes)) };
         let result = timed(&mut connection, bounds, cancel, |connection| guard::prepare(connection, sql, work));
         guard::unbind(&connection)?;
         result
@@ -226,13 +227,19 @@ mod tests {
     /// Runs a statement to its end, with at most so many bytes of temporary files.
     fn run(sql: &str, temporary_bytes: u64) -> Result<u64, ReadError> {
         let store = Store { temporary_bytes, ..Store::new().unwrap() };
-        store.run_foreign(sql, Duration::from_secs(600), &Cancel::default(), || {}, |statement| {
-            let (mut rows, mut n) = (statement.query([])?, 0);
-            while rows.next()?.is_some() {
-                n += 1;
-            }
-            Ok(n)
-        })
+        store.run_foreign(
+            sql,
+            Duration::from_secs(600),
+            &Cancel::default(),
+            || {},
+            |statement| {
+                let (mut rows, mut n) = (statement.query([])?, 0);
+                while rows.next()?.is_some() {
+                    n += 1;
+                }
+                Ok(n)
+            },
+        )
     }
 
     #[test]

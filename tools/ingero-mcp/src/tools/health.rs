@@ -232,7 +232,10 @@ fn warnings(report: &Report, facts: &Facts, problem: Option<&str>, growing: bool
     warn(summary.stream.bad_lines > 0, format!("{} lines were no records", summary.stream.bad_lines));
     warn(
         summary.not_judged_ns > 0,
-        format!("{} ns are not judged, since records are missing there or nobody watched: in no finding", summary.not_judged_ns),
+        format!(
+            "{} ns are not judged, since records are missing there or nobody watched: in no finding",
+            summary.not_judged_ns
+        ),
     );
     warn(
         summary.stream.entries > 0,
@@ -243,7 +246,10 @@ fn warnings(report: &Report, facts: &Facts, problem: Option<&str>, growing: bool
     );
     warn(
         summary.stream.forgotten_processes > 0,
-        format!("{} processes that ended long ago are in no account and no finding", summary.stream.forgotten_processes),
+        format!(
+            "{} processes that ended long ago are in no account and no finding",
+            summary.stream.forgotten_processes
+        ),
     );
     warn(
         not_joined > 0,

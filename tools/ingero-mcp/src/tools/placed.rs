@@ -52,9 +52,7 @@ impl Cut {
         if from_ns >= to_ns {
             return;
         }
-        let until = |at_ns: u64| {
-            (u128::from(at_ns - start_ns) * u128::from(ns) / u128::from(end_ns - start_ns)) as u64
-        };
+        let until = |at_ns: u64| (u128::from(at_ns - start_ns) * u128::from(ns) / u128::from(end_ns - start_ns)) as u64;
         let (first, last) = (self.slice(from_ns), self.slice(to_ns));
         for (at, sum) in sums.iter_mut().enumerate().take(last + 1).skip(first) {
             let (a, b) = (from_ns.max(self.start_ns(at)), to_ns.min(self.start_ns(at + 1)));

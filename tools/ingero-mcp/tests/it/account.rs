@@ -121,7 +121,8 @@ fn the_calls_that_kept_the_gpu_idle_are_named() {
     }
     let mut now = 1_000_000_000_u64;
     for _ in 0..200 {
-        for (op, dur_ns) in [("cudaLaunchKernel", 5_000), ("cudaDeviceSynchronize", 2_000_000), ("cudaFree", 1_000_000)] {
+        for (op, dur_ns) in [("cudaLaunchKernel", 5_000), ("cudaDeviceSynchronize", 2_000_000), ("cudaFree", 1_000_000)]
+        {
             text.push_str(&format!(
                 r#"{{"src":"cudart","op":"{op}","mono_ns":{now},"dur_ns":{dur_ns},"pid":7,"tid":7,"comm":"train","ret":0,"depth":0}}"#
             ));

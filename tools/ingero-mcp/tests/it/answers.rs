@@ -1,8 +1,8 @@
 //! What the tools answer: right numbers, short answers, whole lists through cursors.
 
-use serde_json::{Value, json};
 use crate::support::generate::TRAINER;
 use crate::support::{Server, recording, tool};
+use serde_json::{Value, json};
 
 #[test]
 fn the_tools_agree_with_each_other_and_with_the_recording() {
@@ -186,7 +186,11 @@ fn raw_halves_of_a_recording_are_joined_on_the_way() {
     let calls = |server: &mut Server| {
         let health = server.answer("get_capture_health", json!({}));
         let chains = server.answer("get_causal_chains", json!({}));
-        (health["calls_watched"].clone(), chains["findings"][0]["lost_ns"].clone(), chains["findings"][0]["causes"].clone())
+        (
+            health["calls_watched"].clone(),
+            chains["findings"][0]["lost_ns"].clone(),
+            chains["findings"][0]["causes"].clone(),
+        )
     };
     assert_eq!(calls(&mut joined), calls(&mut halves));
     let asleep = "SELECT count(*) FROM calls WHERE op = 'cudaStreamSynchronize' AND watched = 1";

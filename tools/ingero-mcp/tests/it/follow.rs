@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
 use crate::support::{PATIENCE, Server, generate, recording, tool};
+use serde_json::{Value, json};
 
 const COUNT: &str = "SELECT count(*) FROM calls";
 

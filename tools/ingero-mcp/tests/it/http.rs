@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use serde_json::json;
 use crate::support::{recording, tool};
+use serde_json::json;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -73,7 +73,8 @@ impl Http {
     fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
-        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        let mut request =
+            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         let usual = [
             ("Host", self.address.as_str()),
             ("Content-Type", "application/json"),

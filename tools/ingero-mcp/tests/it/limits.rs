@@ -28,6 +28,9 @@ fn a_statement_writes_no_gigabytes_of_temporary_files() {
     // The files are gone with the statement.
     assert!(server.temporary_bytes() <= before + (1 << 20), "{before} {}", server.temporary_bytes());
     // What is usual still works.
-    let sorted = server.answer("run_sql", json!({"sql": "SELECT a.id, b.op FROM calls a, calls b WHERE b.id < 50 ORDER BY b.op, a.dur_ns", "limit": 5}));
+    let sorted = server.answer(
+        "run_sql",
+        json!({"sql": "SELECT a.id, b.op FROM calls a, calls b WHERE b.id < 50 ORDER BY b.op, a.dur_ns", "limit": 5}),
+    );
     assert_eq!(sorted["returned"], 5);
 }

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use crate::support::{Server, recording, tool};
+use serde_json::{Value, json};
 
 /// What a request of the stateless revision carries.
 fn meta(version: &str) -> Value {

@@ -1,7 +1,7 @@
 //! `run_sql` reads and does nothing else.
 
-use serde_json::json;
 use crate::support::{Server, recording};
+use serde_json::json;
 
 #[test]
 fn nothing_but_reading_is_let_through() {

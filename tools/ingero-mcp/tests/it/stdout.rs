@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use serde_json::{Value, json};
 use crate::support::{Server, recording, tool};
+use serde_json::{Value, json};
 
 /// An example of this package, which cargo builds with its tests.
 fn example(name: &str) -> Command {
