@@ -52,12 +52,10 @@ pub(super) fn check_schema(connection: &Connection) -> anyhow::Result<()> {
         // What the statement says counts, not the columns beside it, which may say something else.
         let sql = text(row, 0)?.to_ascii_uppercase();
         let mut words = sql.split_ascii_whitespace();
-        let known = match (words.next(), words.next(), words.next()) {
-            (None, ..) => true,
-            (Some("CREATE"), Some("TABLE" | "INDEX"), _) => true,
-            (Some("CREATE"), Some("UNIQUE"), Some("INDEX")) => true,
-            _ => false,
-        };
+        let known = matches!(
+            (words.next(), words.next(), words.next()),
+            (None, ..) | (Some("CREATE"), Some("TABLE" | "INDEX"), _) | (Some("CREATE"), Some("UNIQUE"), Some("INDEX"))
+        );
         if !known {
             bail!("it has views, triggers or virtual tables: it is no ingero recording");
         }

@@ -75,7 +75,7 @@ CREATE TABLE findings (
     evidence_watched_share REAL, evidence_samples INTEGER
 );
 CREATE TABLE causes (finding TEXT, cause TEXT, ns INTEGER, share REAL);
--- Who went through a cause.
+-- Who went through a cause; of cpu_wait and worker_cpu_wait, who had the CPU.
 CREATE TABLE blame (finding TEXT, cause TEXT, pid INTEGER, comm TEXT, ns INTEGER);
 -- CUDA operations: of the cause cuda_call (n is NULL), and of host_calls (cause is NULL).
 CREATE TABLE ops (finding TEXT, cause TEXT, op TEXT, dir TEXT, n INTEGER, ns INTEGER);

@@ -118,7 +118,7 @@ pub(super) struct CauseOut {
     cause: String,
     ns: u64,
     share: f64,
-    /// Who went through it, largest first, the first few
+    /// Who went through it (of cpu_wait and worker_cpu_wait: who had the CPU), largest first, the first few
     #[serde(skip_serializing_if = "Vec::is_empty")]
     who: Vec<WhoOut>,
     /// How many there are in all, where they are not all here
