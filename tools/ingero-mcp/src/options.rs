@@ -31,6 +31,9 @@ EXAMPLES
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-mcp --http 127.0.0.1:7410 --follow -
       a live pipeline
 
+Over HTTP a client sends a token; without --token-file or --token-env it is in a file that only you can read, and \
+stderr says where.
+
 In a client's configuration:
 
   {\"mcpServers\": {\"ingero\": {\"command\": \"ingero-mcp\", \"args\": [\"/path/to/joined.ndjson.zst\"]}}}

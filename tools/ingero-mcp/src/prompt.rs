@@ -30,9 +30,10 @@ could be judged, and why.
 `not_judged`? Where not, say so first, and carry it through: silence in such a stretch proves nothing.
 3. Findings: get_causal_chains, worst first. How much did each lose, as a share of the loop, and when (when.grid; get_timeline for \
 the whole recording)? `total` is all gaps of a process once more: do not add it to them.
-4. Causes: for each finding of severity high or medium, its causes by share, with who went through them (of cpu_wait, who had the CPU). Name as a cause only what \
-covers at least 10 % of the finding's lost time. Give unexplained_ns as what it is. `cuda_call` is the host in calls that give the \
-GPU nothing to do, with the operations. `blocked` inside a synchronising call is the GPU at work, no fault.
+4. Causes: for each finding of severity high or medium, its causes by share, with who went through them (of cpu_wait, who had \
+the CPU). Name as a cause only what covers at least 10 % of the finding's lost time. Give unexplained_ns as what it is. `cuda_call` \
+is the host in calls that give the GPU nothing to do, with the operations. `blocked` inside a synchronising call is the GPU at \
+work, no fault.
 5. Evidence: look at one or two occurrences yourself. get_causal_chains with the finding's id lists them; query_events or \
 get_timeline with their times show the calls and switches in them; get_per_process_breakdown shows the processes. Does what \
 you see agree with the causes? Say so if it does not.

@@ -241,6 +241,7 @@ fn what_can_not_be_served_is_said_before_anything_else() {
         (vec!["-"], "stdin carries the protocol"),
         (vec!["--follow", "/dev/null", "/dev/null"], "takes one recording"),
         (vec!["--http", "0.0.0.0:0", "/dev/null"], "can be reached from other machines"),
+        (vec!["--http", "0.0.0.0:0", "--no-token", "/dev/null"], "can be reached from other machines"),
     ] {
         let output = tool().args(&arguments).stdin(std::process::Stdio::null()).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
