@@ -23,7 +23,7 @@ pub(crate) struct Stats {
 
 /// Requests to block devices, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Block {
+pub(crate) struct Block {
     /// Reads.
     pub reads: u64,
     /// Bytes read.
@@ -40,7 +40,7 @@ pub struct Block {
 
 impl Block {
     /// Mean time of a request, nanoseconds.
-    pub fn mean_ns(&self) -> u64 {
+    pub(crate) fn mean_ns(&self) -> u64 {
         (self.ns / u128::from((self.reads + self.writes).max(1))) as u64
     }
 
