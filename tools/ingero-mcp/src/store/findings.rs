@@ -37,7 +37,7 @@ fn accounts(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
     for a in &report.accounts {
         let mut row: Vec<Value> = vec![
             a.pid.into(),
-            a.comm.clone().into(),
+            a.comm.raw().to_owned().into(),
             int(a.mono_ns).into(),
             int(a.observed_ns).into(),
             int(a.loop_mono_ns).into(),
@@ -72,13 +72,13 @@ fn finding(f: &Finding) -> Vec<Value> {
     let times = f.times.as_ref();
     let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     vec![
-        f.id.clone().into(),
+        f.id.raw().to_owned().into(),
         f.op.name().to_owned().into(),
         f.severity.name().to_owned().into(),
         int(f.lost.mono_ns).into(),
         int(f.lost.dur_ns).into(),
         f.pid.into(),
-        f.comm.clone().into(),
+        f.comm.raw().to_owned().into(),
         int(f.lost.n).into(),
         int(f.lost.lost_ns).into(),
         f.lost.lost_share.into(),
@@ -86,9 +86,9 @@ fn finding(f: &Finding) -> Vec<Value> {
         f.extra.gpu_wait_ns.map(int).into(),
         f.extra.launches.and_then(|launches| launches.err_ns).map(int).into(),
         f.extra.class.map(str::to_owned).into(),
-        known(&f.call.call_src).into(),
-        known(&f.call.call).into(),
-        f.call.dir.clone().into(),
+        known(f.call.call_src.raw()).into(),
+        known(f.call.call.raw()).into(),
+        f.call.dir.as_ref().map(|dir| dir.raw().to_owned()).into(),
         f.call.bytes.map(|[from, _]| int(from)).into(),
         f.call.bytes.map(|[_, to]| int(to)).into(),
         times.map(|times| int(times.p50_ns)).into(),
@@ -113,9 +113,9 @@ fn reasons(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
     for f in &report.findings {
         for cause in &f.lost.causes {
             let name = cause.cause.name();
-            causes.execute(params![f.id, name, int(cause.ns), cause.share])?;
+            causes.execute(params![f.id.raw(), name, int(cause.ns), cause.share])?;
             for who in &cause.who {
-                blame.execute(params![f.id, name, who.pid, who.comm, int(who.ns)])?;
+                blame.execute(params![f.id.raw(), name, who.pid, who.comm.raw(), int(who.ns)])?;
             }
             for op in &cause.ops {
                 ops.execute(params![f.id, name, op.op, None::<&str>, None::<i64>, int(op.ns)])?;
@@ -143,11 +143,11 @@ fn times(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
             .flat_map(|grid| grid.lost_ns.iter().enumerate().map(move |(at, ns)| (grid, at as u64, ns)))
         {
             let mono_ns = grid.mono_ns.saturating_add(grid.slice_ns.saturating_mul(slice));
-            lost_time.execute(params![f.id, int(mono_ns), int(grid.slice_ns), int(lost_ns)])?;
+            lost_time.execute(params![f.id.raw(), int(mono_ns), int(grid.slice_ns), int(lost_ns)])?;
         }
         for one in &f.occurrences {
             occurrences.execute(params![
-                f.id,
+                f.id.raw(),
                 int(one.mono_ns),
                 int(one.dur_ns),
                 int(one.after_calls),
@@ -164,7 +164,7 @@ fn processes(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
         let s = &p.switches;
         processes.execute(params![
             p.pid,
-            p.comm,
+            p.comm.raw(),
             p.role,
             p.parent,
             int(p.mono_ns),

@@ -91,7 +91,7 @@ impl From<&AccountLine> for AccountOut {
     fn from(line: &AccountLine) -> Self {
         Self {
             pid: line.pid,
-            comm: line.comm.clone(),
+            comm: line.comm.raw().to_owned(),
             lost_ns: line.lost_ns,
             lost_share: line.lost_share,
             mono_ns: line.mono_ns,

@@ -94,8 +94,8 @@ fn chains(context: &Context<'_>, arguments: &Arguments) -> Result<Chains, Proble
         page: PageInfo::default(),
     };
     if let Some(id) = &arguments.id {
-        let Some(found) = report.findings.iter().find(|f| f.id == *id) else {
-            let known: Vec<String> = report.findings.iter().take(20).map(|f| quoted(&f.id)).collect();
+        let Some(found) = report.findings.iter().find(|f| f.id.raw() == *id) else {
+            let known: Vec<String> = report.findings.iter().take(20).map(|f| quoted(f.id.raw())).collect();
             let known =
                 if known.is_empty() { "nothing was found".into() } else { format!("there are {}", known.join(", ")) };
             return Err(Problem::Told(format!("no finding has the id {}; {known}", quoted(id))));

@@ -213,20 +213,20 @@ fn side(name: &str, report: &Report) -> Side {
 
 fn losses(report: &Report) -> Losses {
     let labels: HashMap<u32, String> =
-        report.processes.iter().map(|process| (process.pid, label(process.role, &process.comm))).collect();
+        report.processes.iter().map(|process| (process.pid, label(process.role, process.comm.raw()))).collect();
     let mut accounts: BTreeMap<String, AccountSum> = BTreeMap::new();
     for line in &report.accounts {
-        accounts.entry(label("cuda", &line.comm)).or_default().add(line);
+        accounts.entry(label("cuda", line.comm.raw())).or_default().add(line);
     }
     let mut lost: BTreeMap<Key, Lost> = BTreeMap::new();
     // A total is the same gaps once more.
     for finding in report.findings.iter().filter(|f| f.op != Kind::Total) {
-        let process = labels.get(&finding.pid).cloned().unwrap_or_else(|| label("cuda", &finding.comm));
+        let process = labels.get(&finding.pid).cloned().unwrap_or_else(|| label("cuda", finding.comm.raw()));
         let key = |cause| Key {
             process: process.clone(),
             kind: finding.op.name(),
-            call: finding.extra.class.map_or_else(|| finding.call.call.clone(), str::to_owned),
-            dir: finding.call.dir.clone(),
+            call: finding.extra.class.map_or_else(|| finding.call.call.raw().to_owned(), str::to_owned),
+            dir: finding.call.dir.as_ref().map(|dir| dir.raw().to_owned()),
             cause,
         };
         for cause in &finding.lost.causes {
@@ -235,7 +235,7 @@ fn losses(report: &Report) -> Losses {
             for who in &cause.who {
                 // A thread is known by its own name; its process gives the role.
                 let role = labels.get(&who.pid).and_then(|l| l.split_once(' ')).map_or("other", |(role, _)| role);
-                *entry.who.entry(label(role, &who.comm)).or_default() += who.ns;
+                *entry.who.entry(label(role, who.comm.raw())).or_default() += who.ns;
             }
         }
         if finding.lost.unexplained_ns > 0 {

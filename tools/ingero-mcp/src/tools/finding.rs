@@ -226,9 +226,14 @@ fn cause(line: &CauseLine) -> CauseOut {
         cause: line.cause.name().to_owned(),
         ns: line.ns,
         share: line.share,
-        who: line.who.iter().take(MAX_WHO).map(|w| WhoOut { pid: w.pid, comm: w.comm.clone(), ns: w.ns }).collect(),
+        who: line
+            .who
+            .iter()
+            .take(MAX_WHO)
+            .map(|w| WhoOut { pid: w.pid, comm: w.comm.raw().to_owned(), ns: w.ns })
+            .collect(),
         who_total: (line.who.len() > MAX_WHO).then_some(line.who.len() as u64),
-        ops: line.ops.iter().take(MAX_WHO).map(|op| CauseOpOut { op: op.op.clone(), ns: op.ns }).collect(),
+        ops: line.ops.iter().take(MAX_WHO).map(|op| CauseOpOut { op: op.op.raw().to_owned(), ns: op.ns }).collect(),
         ops_total: (line.ops.len() > MAX_WHO).then_some(line.ops.len() as u64),
     }
 }
@@ -269,14 +274,14 @@ pub(super) fn finding(f: &Finding, slices: usize) -> FindingOut {
     let layers = f.story.timeline.iter().take(MAX_LINES);
     let advice = f.story.advice.iter().take(MAX_LINES);
     FindingOut {
-        id: f.id.clone(),
+        id: f.id.raw().to_owned(),
         kind: f.op.name().to_owned(),
         severity: f.severity.name().to_owned(),
         summary: f.story.summary.clone(),
         pid: f.pid,
-        comm: f.comm.clone(),
-        call: f.call.call.clone(),
-        dir: f.call.dir.clone(),
+        comm: f.comm.raw().to_owned(),
+        call: f.call.call.raw().to_owned(),
+        dir: f.call.dir.as_ref().map(|dir| dir.raw().to_owned()),
         bytes_from: f.call.bytes.map(|[from, _]| from),
         bytes_to: f.call.bytes.map(|[_, to]| to),
         lost_ns: f.lost.lost_ns,
@@ -285,7 +290,14 @@ pub(super) fn finding(f: &Finding, slices: usize) -> FindingOut {
         gpu_wait_ns: f.extra.gpu_wait_ns,
         kinds: f.extra.kinds,
         class: f.extra.class.map(str::to_owned),
-        ops: ops.map(|op| OpOut { op: op.op.clone(), dir: op.dir.clone(), n: op.n, ns: op.ns }).collect(),
+        ops: ops
+            .map(|op| OpOut {
+                op: op.op.raw().to_owned(),
+                dir: op.dir.as_ref().map(|dir| dir.raw().to_owned()),
+                n: op.n,
+                ns: op.ns,
+            })
+            .collect(),
         launches: f.extra.launches.map(launches),
         role: f.extra.role.map(str::to_owned),
         resident_bytes: f.extra.resident_bytes,

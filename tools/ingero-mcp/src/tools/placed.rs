@@ -106,14 +106,14 @@ pub(super) fn place(report: &Report, pid: Option<u32>, cut: Cut) -> Placed {
             }
             (Kind::SlowCall, _) => {
                 if (finding.occurrences.len() as u64) < finding.lost.n {
-                    placed.partly.push(finding.id.clone());
+                    placed.partly.push(finding.id.raw().to_owned());
                 }
                 place_slow_calls(finding, cut, &mut sums);
             }
             (Kind::Oom, _) => {
                 let at_ns = finding.lost.mono_ns;
                 if (cut.from_ns..=cut.to_ns).contains(&at_ns) {
-                    placed.slices[cut.slice(at_ns)].findings.push(Lost { id: finding.id.clone(), ns: 0 });
+                    placed.slices[cut.slice(at_ns)].findings.push(Lost { id: finding.id.raw().to_owned(), ns: 0 });
                 }
             }
             // All gaps once more, or something that all of the loop has.
@@ -121,7 +121,7 @@ pub(super) fn place(report: &Report, pid: Option<u32>, cut: Cut) -> Placed {
         }
         for (here, ns) in placed.slices.iter_mut().zip(sums).filter(|(_, ns)| *ns > 0) {
             here.lost_ns += if waited { ns } else { 0 };
-            here.findings.push(Lost { id: finding.id.clone(), ns });
+            here.findings.push(Lost { id: finding.id.raw().to_owned(), ns });
         }
     }
     for here in &mut placed.slices {

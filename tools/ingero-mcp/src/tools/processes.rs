@@ -102,7 +102,7 @@ fn process(report: &Report, p: &ProcessReport) -> ProcessOut {
     let own = report.accounts.iter().filter(|a| a.pid == p.pid && (from_ns..=to_ns).contains(&a.mono_ns));
     ProcessOut {
         pid: p.pid,
-        comm: p.comm.clone(),
+        comm: p.comm.raw().to_owned(),
         role: p.role.to_owned(),
         parent: p.parent,
         mono_ns: p.mono_ns,

@@ -133,9 +133,9 @@ impl CallStats {
     pub(super) fn of(pid: Option<u32>, line: &CallLine) -> Self {
         Self {
             pid,
-            src: line.src.clone(),
-            op: line.op.clone(),
-            dir: line.dir.clone(),
+            src: line.src.raw().to_owned(),
+            op: line.op.raw().to_owned(),
+            dir: line.dir.as_ref().map(|dir| dir.raw().to_owned()),
             n: line.n,
             avg_ns: line.avg_ns,
             p50_ns: line.p50_ns,
