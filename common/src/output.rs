@@ -82,6 +82,19 @@ impl Output {
         self.terminal
     }
 
+    /// How many columns the terminal has; `None` where it is none.
+    pub fn columns(&self) -> Option<usize> {
+        rustix::termios::tcgetwinsize(&self.file)
+            .ok()
+            .map(|size| usize::from(size.ws_col))
+            .filter(|&columns| columns > 0)
+    }
+
+    /// Whether people want colours there: at a terminal that has them, unless `NO_COLOR` is set (or `CLICOLOR_FORCE`).
+    pub fn wants_colour(&self) -> bool {
+        anstream::AutoStream::choice(&self.file) != anstream::ColorChoice::Never
+    }
+
     /// Flushes when the last flush is `FLUSH_INTERVAL` ago. Call it at least that often.
     pub fn flush_if_due(&mut self) -> io::Result<()> {
         if self.flushed.elapsed() >= FLUSH_INTERVAL { self.flush() } else { Ok(()) }

@@ -3,6 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
+use serde::{Serialize, Serializer};
+
 /// Writes one line to stderr with the tool's name in front. Everything unprintable is escaped,
 /// since messages carry names that come from traced processes.
 pub fn say(tool: &str, message: &str) {
@@ -78,6 +80,99 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// So many characters of a traced text are shown in a line for people.
+const MAX_SHOWN: usize = 60;
+
+/// Text that a traced process, a recording or a command line chose: a thread's name, an operation, a file. What shows it
+/// to people cannot help escaping it, because it is no `str` and there is no other way to format it. Records hold it as it
+/// is: their writer escapes by the rules of JSON.
+///
+/// ```compile_fail
+/// # use ingero_common::text::Traced;
+/// let name = Traced::from("\u{1b}[2J");
+/// let shown: &str = &name;
+/// ```
+///
+/// ```compile_fail
+/// # use ingero_common::text::Traced;
+/// # use std::io::Write;
+/// let name = Traced::from("\u{1b}[2J");
+/// std::io::stdout().write_all(name.as_ref());
+/// ```
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Traced(String);
+
+impl Traced {
+    /// What it is, unescaped: to compare and to search, never to show.
+    pub fn raw(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Escaped like all of it, and not cut, however long it is: what people copy into a command.
+    pub fn whole(&self) -> Printable<'_> {
+        Printable(self.0.as_bytes())
+    }
+
+    /// As a cell of a table; see [`table_cell`].
+    pub fn cell(&self) -> String {
+        table_cell(&self.0)
+    }
+}
+
+impl From<&str> for Traced {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for Traced {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl PartialEq<str> for Traced {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<&str> for Traced {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+/// On one line, what is unprintable escaped, and no longer than a line for people has room for.
+impl fmt::Display for Traced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.whole().to_string();
+        if let Some((at, _)) = text.char_indices().nth(MAX_SHOWN) {
+            text.truncate(at);
+            text.push_str("...");
+        }
+        f.pad(&text)
+    }
+}
+
+/// Escaped as well: a failing assertion reaches a terminal, too.
+impl fmt::Debug for Traced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.whole())
+    }
+}
+
+impl Serialize for Traced {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.0)
+    }
+}
+
 /// A count with its noun: `1 process`, `2 processes`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
@@ -138,6 +233,19 @@ mod tests {
     fn hostile_names_stay_on_their_line() {
         let name = b"a\x1b[2Jb\ncaf\xc3\xa9\xff\xe2\x80\xae".as_slice();
         assert_eq!(Printable(name).to_string(), "a\\u{1b}[2Jb\\u{a}caf\u{e9}\\xff\\u{202e}");
+    }
+
+    #[test]
+    fn traced_text_is_shown_escaped_and_short_and_recorded_as_it_is() {
+        let name = Traced::from("a\u{1b}[2J\u{202e}");
+        assert_eq!(
+            (name.to_string().as_str(), format!("{name:?}").as_str()),
+            ("a\\u{1b}[2J\\u{202e}", "\"a\\u{1b}[2J\\u{202e}\"")
+        );
+        assert_eq!(serde_json::to_value(&name).unwrap(), "a\u{1b}[2J\u{202e}");
+        assert_eq!(format!("{:<4}|", Traced::from("ab")), "ab  |");
+        let long = Traced::from("x".repeat(1000));
+        assert_eq!((long.to_string().len(), long.whole().to_string().len()), (MAX_SHOWN + 3, 1000));
     }
 
     #[test]

@@ -51,7 +51,8 @@ fn check(said: &Value, client: &str) {
         assert_eq!(result["agrees"], true, "{client}: {result}");
     }
     let of = |tool: &str| results.iter().find(|r| r["tool"] == tool).unwrap()["content"].clone();
-    assert_eq!(of("get_causal_chains")["chains"][0]["kind"], "gap", "{client}");
+    assert_eq!(of("get_causal_chains")["findings"][0]["kind"], "gap", "{client}");
+    assert!(of("get_trace_stats")["accounts"][0]["lost_share"].as_f64().unwrap() > 0.2, "{client}");
     assert!(of("run_sql")["rows"][0][0].as_u64().unwrap() > 100, "{client}");
     assert_eq!(of("compare_traces")["changes"][0]["change"], "vanished", "{client}");
     assert_eq!(results.last().unwrap()["error"], true);
@@ -131,5 +132,5 @@ fn the_configuration_in_the_readme_starts_the_server() {
     let mut stdio = vec!["stdio", binary.to_str().unwrap()];
     stdio.extend(arguments.iter().map(|&a| if a.starts_with("/path/to/") { sample.to_str().unwrap() } else { a }));
     let said = TypeScript::install().run(&json!([["get_causal_chains", {}]]), &stdio);
-    assert_eq!(said["results"][0]["content"]["chains"][0]["kind"], "gap", "{said}");
+    assert_eq!(said["results"][0]["content"]["findings"][0]["kind"], "gap", "{said}");
 }

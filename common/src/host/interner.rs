@@ -9,6 +9,11 @@ use super::hash::HashMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(u16);
 
+impl Name {
+    /// The empty name.
+    pub const NOBODY: Self = Self(0);
+}
+
 /// Longer than any kernel `comm` (15 bytes) and any API name.
 const MAX_BYTES: usize = 96;
 /// What a name becomes when there are too many different ones to store.
@@ -32,6 +37,14 @@ impl Default for Interner {
 }
 
 impl Interner {
+    /// So many different names are told apart, and no more.
+    pub const MAX: usize = 1 << u16::BITS;
+
+    /// Whether names beyond those that are known share one.
+    pub fn is_full(&self) -> bool {
+        self.texts.len() >= Self::MAX
+    }
+
     /// The number of `text`; all names beyond the first 65,535 different ones share one.
     pub fn id(&mut self, text: &str) -> Name {
         let text = &text[..text.floor_char_boundary(MAX_BYTES)];

@@ -56,7 +56,7 @@ impl Lifetime {
 
 /// All instances of one number, by their beginning; none overlap.
 #[derive(Debug)]
-pub(super) struct Instances<T>(Vec<T>);
+pub(super) struct Instances<T>(pub(super) Vec<T>);
 
 impl<T> Default for Instances<T> {
     fn default() -> Self {
@@ -65,18 +65,6 @@ impl<T> Default for Instances<T> {
 }
 
 impl<T: DerefMut<Target = Lifetime>> Instances<T> {
-    pub(super) fn all(&self) -> &[T] {
-        &self.0
-    }
-
-    pub(super) fn all_mut(&mut self) -> &mut [T] {
-        &mut self.0
-    }
-
-    pub(super) fn retain(&mut self, keep: impl FnMut(&T) -> bool) {
-        self.0.retain(keep);
-    }
-
     /// How many began by `at_ns`.
     fn begun(&self, at_ns: u64) -> usize {
         self.0.partition_point(|instance| instance.begin_ns() <= at_ns)
@@ -97,6 +85,11 @@ impl<T: DerefMut<Target = Lifetime>> Instances<T> {
         self.position(at_ns).map(|at| &self.0[at])
     }
 
+    /// The last that began by `at_ns`, whether or not it has ended.
+    pub(super) fn latest(&self, at_ns: u64) -> Option<&T> {
+        self.0[..self.begun(at_ns)].last()
+    }
+
     pub(super) fn find_mut(&mut self, at_ns: u64) -> Option<&mut T> {
         self.position(at_ns).map(|at| &mut self.0[at])
     }
@@ -111,7 +104,7 @@ impl<T: DerefMut<Target = Lifetime>> Instances<T> {
             let next = self.begun(at_ns);
             let after_ns = next.checked_sub(1).and_then(|before| self.0[before].died_ns).unwrap_or(0);
             let lifetime = Lifetime { birth: None, after_ns, died_ns: self.begin_ns(next), seen_ns: at_ns };
-            self.0.insert(next, new(lifetime));
+            self.insert(next, new(lifetime));
             next
         });
         &mut self.0[at]
@@ -124,7 +117,15 @@ impl<T: DerefMut<Target = Lifetime>> Instances<T> {
             before.died_ns = Some(before.died_ns.map_or(at_ns, |died_ns| died_ns.min(at_ns)));
         }
         let lifetime = Lifetime { birth, after_ns: at_ns, died_ns: self.begin_ns(next), seen_ns: at_ns };
-        self.0.insert(next, new(lifetime));
+        self.insert(next, new(lifetime));
+    }
+
+    fn insert(&mut self, at: usize, instance: T) {
+        if self.0.is_empty() {
+            // Nearly always the only one.
+            self.0.reserve_exact(1);
+        }
+        self.0.insert(at, instance);
     }
 
     fn begin_ns(&self, at: usize) -> Option<u64> {

@@ -18,9 +18,34 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Whether records of process `pid` may be missing somewhere in [`from_ns`, `to_ns`].
+    /// Whether records of process `pid` may be missing in [`from_ns`, `to_ns`).
+    ///
+    /// What is lost ended in [`start_ns`, `end_ns`]. At the ends of a call, and of a silence, the thread ran: a loss that only
+    /// reaches there is of what came before or after. But a loss of which only one instant is known counts at both ends:
+    ///
+    /// ```text
+    ///   call          |----------|
+    ///   lost    |-----|                 not in the call: its thread was on a CPU when it began
+    ///   lost          !                 it is of that very instant: in the call, or it can't be told
+    /// ```
     pub fn touches(&self, pid: u32, from_ns: u64, to_ns: u64) -> bool {
-        self.pid.is_none_or(|p| p == pid) && self.start_ns <= to_ns && self.end_ns >= from_ns
+        let overlaps = if self.start_ns == self.end_ns {
+            (from_ns..=to_ns).contains(&self.start_ns)
+        } else {
+            self.start_ns < to_ns && self.end_ns > from_ns
+        };
+        overlaps && self.pid.is_none_or(|p| p == pid)
+    }
+
+    /// One loss that covers both: too much rather than too little.
+    fn with(self, other: Self) -> Self {
+        Self {
+            start_ns: self.start_ns.min(other.start_ns),
+            end_ns: self.end_ns.max(other.end_ns),
+            pid: self.pid.filter(|_| self.pid == other.pid),
+            count: self.count.zip(other.count).map(|(a, b)| a.saturating_add(b)),
+            sampled: self.sampled && other.sampled,
+        }
     }
 }
 
@@ -30,34 +55,34 @@ const MAX_LOSSES: usize = 4096;
 /// The intervals in which one tracer's records are missing.
 #[derive(Debug, Default)]
 pub struct Losses {
+    /// By their end.
     all: VecDeque<Loss>,
 }
 
 impl Losses {
     /// Takes note of one.
     pub fn add(&mut self, loss: Loss) {
-        self.all.push_back(loss);
-        if self.all.len() > MAX_LOSSES {
-            let (Some(a), Some(b)) = (self.all.pop_front(), self.all.pop_front()) else { return };
-            self.all.push_front(Loss {
-                start_ns: a.start_ns.min(b.start_ns),
-                end_ns: a.end_ns.max(b.end_ns),
-                pid: if a.pid == b.pid { a.pid } else { None },
-                count: a.count.zip(b.count).map(|(a, b)| a + b),
-                sampled: a.sampled && b.sampled,
-            });
+        let at = self.all.iter().rposition(|known| known.end_ns <= loss.end_ns).map_or(0, |before| before + 1);
+        self.all.insert(at, loss);
+        if self.all.len() > MAX_LOSSES
+            && let (Some(a), Some(b)) = (self.all.pop_front(), self.all.pop_front())
+        {
+            self.all.push_front(a.with(b));
         }
     }
 
-    /// Those that may concern process `pid` in [`from_ns`, `to_ns`].
+    /// Those that may concern process `pid` in [`from_ns`, `to_ns`).
     pub fn touching(&self, pid: u32, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Loss> {
-        self.all.iter().filter(move |loss| loss.touches(pid, from_ns, to_ns))
+        let first = self.all.partition_point(|loss| loss.end_ns < from_ns);
+        self.all.range(first..).filter(move |loss| loss.touches(pid, from_ns, to_ns))
     }
 
     /// The intervals in which records of process `pid` may be missing, to be asked many times.
     pub fn ranges(&self, pid: u32) -> LostRanges {
-        let of_it = self.all.iter().filter(|l| l.pid.is_none_or(|p| p == pid));
-        LostRanges { parts: union(of_it.map(|l| (l.start_ns, l.end_ns)).collect()) }
+        let of_it = || self.all.iter().filter(|l| l.pid.is_none_or(|p| p == pid)).map(|l| (l.start_ns, l.end_ns));
+        let mut instants_ns: Vec<u64> = of_it().filter(|(start, end)| start == end).map(|(start, _)| start).collect();
+        instants_ns.sort_unstable();
+        LostRanges { ranges: union(of_it().filter(|(start, end)| start < end).collect()), instants_ns }
     }
 
     /// How much of [`from_ns`, `to_ns`] lies in intervals in which records of process `pid` were lost.
@@ -72,35 +97,38 @@ impl Losses {
         self.all.iter().filter(|loss| loss.start_ns <= to_ns).map(|loss| loss.end_ns.min(to_ns)).max()
     }
 
-    /// How many records are missing there; an unknown number counts as one.
+    /// How many records are missing in [`from_ns`, `to_ns`); an unknown number counts as one.
     pub fn count(&self, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-        self.touching(pid, from_ns, to_ns).map(|loss| loss.count.unwrap_or(1)).sum()
+        self.touching(pid, from_ns, to_ns).fold(0, |sum, loss| loss.count.unwrap_or(1).saturating_add(sum))
     }
 }
 
-/// The same intervals by time, those that touch joined.
+/// The same intervals by time, those that overlap joined.
 fn union(mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     parts.sort_unstable();
     parts.dedup_by(|next, before| {
-        let joins = next.0 <= before.1;
+        let joins = next.0 < before.1;
         before.1 = if joins { before.1.max(next.1) } else { before.1 };
         joins
     });
     parts
 }
 
-/// Where records of one process may be missing.
+/// Where records of one process may be missing: [`Loss::touches`] for all of its losses at once.
 #[derive(Clone, Debug, Default)]
 pub struct LostRanges {
-    /// By time; none touch.
-    parts: Vec<(u64, u64)>,
+    /// By time; none overlap.
+    ranges: Vec<(u64, u64)>,
+    instants_ns: Vec<u64>,
 }
 
 impl LostRanges {
-    /// Whether that is so somewhere in [`from_ns`, `to_ns`].
+    /// Whether that is so somewhere in [`from_ns`, `to_ns`).
     pub fn touches(&self, from_ns: u64, to_ns: u64) -> bool {
-        let next = self.parts.partition_point(|&(_, end_ns)| end_ns < from_ns);
-        self.parts.get(next).is_some_and(|&(start_ns, _)| start_ns <= to_ns)
+        let next = self.ranges.partition_point(|&(_, end_ns)| end_ns <= from_ns);
+        let instant = self.instants_ns.partition_point(|&at_ns| at_ns < from_ns);
+        self.ranges.get(next).is_some_and(|&(start_ns, _)| start_ns < to_ns)
+            || self.instants_ns.get(instant).is_some_and(|&at_ns| at_ns <= to_ns)
     }
 }
 
@@ -126,13 +154,30 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_that_ends_where_a_call_begins_is_none_of_its_own_but_an_instant_is() {
+        let loss = |start_ns, end_ns| Loss { start_ns, end_ns, pid: None, count: None, sampled: false };
+        assert!(!loss(10, 20).touches(7, 20, 30) && !loss(10, 20).touches(7, 5, 10));
+        assert!(loss(10, 20).touches(7, 19, 30) && loss(10, 20).touches(7, 12, 12));
+        assert!(loss(20, 20).touches(7, 20, 30) && loss(20, 20).touches(7, 5, 20) && !loss(20, 20).touches(7, 21, 30));
+    }
+
+    #[test]
+    fn counts_of_hostile_size_stop_at_the_largest() {
+        let mut losses = Losses::default();
+        for _ in 0..=MAX_LOSSES {
+            losses.add(Loss { start_ns: 0, end_ns: 9, pid: None, count: Some(1 << 63), sampled: false });
+        }
+        assert_eq!(losses.count(7, 0, 10), u64::MAX);
+    }
+
+    #[test]
     fn too_many_losses_widen_instead_of_vanishing() {
         let mut losses = Losses::default();
         for i in 0..10_000_u64 {
             losses.add(Loss { start_ns: i * 10, end_ns: i * 10 + 1, pid: Some(1), count: Some(1), sampled: false });
         }
         assert_eq!(losses.count(1, 0, u64::MAX), 10_000);
-        assert_eq!(losses.touching(1, 0, 0).count(), 1);
+        assert_eq!(losses.touching(1, 0, 1).count(), 1);
         assert_eq!(losses.touching(2, 0, u64::MAX).count(), 0);
     }
 }

@@ -8,7 +8,6 @@
 
 use super::hash::HashSet;
 use super::interner::Name;
-use super::lifetime::Instances;
 use super::table::TaskTable;
 use super::thread::ThreadInstance;
 
@@ -80,7 +79,7 @@ impl TaskTable {
     /// Nothing more is asked for of this thread that ended before `before_ns`.
     pub fn forget_of_thread(&mut self, pid: u32, tid: u32, before_ns: u64) {
         let Some(threads) = self.threads.get_mut(&tid) else { return };
-        for thread in threads.all_mut().iter_mut().filter(|thread| thread.pid == pid) {
+        for thread in threads.0.iter_mut().filter(|thread| thread.pid == pid) {
             let kept = thread.len();
             thread.forget_before(before_ns, false);
             self.memory.entries -= kept - thread.len();
@@ -106,28 +105,28 @@ impl TaskTable {
 
     /// Gives all names that are kept a new number.
     pub fn rename(&mut self, mut new: impl FnMut(Name) -> Name) {
-        for off in self.threads.values_mut().flat_map(Instances::all_mut).flat_map(ThreadInstance::off_cpu_mut) {
+        for off in self.threads.values_mut().flat_map(|all| &mut all.0).flat_map(ThreadInstance::off_cpu_mut) {
             off.waker.name = new(off.waker.name);
             off.had_cpu.iter_mut().for_each(|task| task.name = new(task.name));
         }
-        for process in self.processes.values_mut().flat_map(Instances::all_mut) {
+        for process in self.processes.values_mut().flat_map(|all| &mut all.0) {
             process.name = new(process.name);
         }
     }
 
     fn oldest_ns(&self) -> u64 {
-        let threads = self.threads.values().flat_map(Instances::all);
+        let threads = self.threads.values().flat_map(|all| &all.0);
         threads.filter_map(ThreadInstance::oldest_ns).min().unwrap_or(u64::MAX)
     }
 
     /// Drops what ended before, of the threads that `of` names: what it is given is whether their process makes calls.
     fn drop_before(&mut self, before_ns: u64, needed: bool, of: impl Fn(&ThreadInstance, bool) -> bool) {
-        for thread in self.threads.values_mut().flat_map(Instances::all_mut) {
+        for thread in self.threads.values_mut().flat_map(|all| &mut all.0) {
             if thread.oldest_ns().is_none_or(|oldest_ns| oldest_ns > before_ns) {
                 continue;
             }
             let processes = self.processes.get(&thread.pid);
-            let made_calls = processes.is_some_and(|all| all.all().iter().any(|process| process.made_calls()));
+            let made_calls = processes.is_some_and(|all| all.0.iter().any(|process| process.made_calls()));
             if of(thread, made_calls) {
                 let kept = thread.len();
                 thread.forget_before(before_ns, needed);
@@ -151,10 +150,10 @@ impl TaskTable {
 
     fn retain_threads(&mut self, keep: impl Fn(&ThreadInstance) -> bool) {
         self.threads.retain(|_, threads| {
-            threads.retain(&keep);
-            !threads.all().is_empty()
+            threads.0.retain(&keep);
+            !threads.0.is_empty()
         });
-        let left = || self.threads.values().flat_map(Instances::all);
+        let left = || self.threads.values().flat_map(|all| &all.0);
         (self.memory.threads, self.memory.entries) = (left().count(), left().map(ThreadInstance::len).sum());
     }
 
@@ -164,15 +163,15 @@ impl TaskTable {
             return;
         }
         let (limit, horizon_ns) = (self.memory.limits.processes, self.memory.horizon_ns);
-        let mut all: Vec<_> = self.processes.values().flat_map(Instances::all).collect();
+        let mut all: Vec<_> = self.processes.values().flat_map(|all| &all.0).collect();
         // Those that have ended and made no calls, then by age; those that may still make calls go last.
         all.sort_by_key(|p| (p.made_calls(), p.died_ns.is_none_or(|died_ns| died_ns >= horizon_ns), p.seen_ns));
         let over = all.len().saturating_sub(limit / 2);
         self.memory.forgotten += all[..over].iter().filter(|process| process.died_ns.is_none()).count() as u64;
         let gone: HashSet<_> = all[..over].iter().map(|process| process.id).collect();
         self.processes.retain(|_, processes| {
-            processes.retain(|process| !gone.contains(&process.id));
-            !processes.all().is_empty()
+            processes.0.retain(|process| !gone.contains(&process.id));
+            !processes.0.is_empty()
         });
         self.memory.processes -= gone.len();
         self.memory.next_sweep().1 = limit.max(self.memory.processes + limit / 2);

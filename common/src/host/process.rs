@@ -34,8 +34,8 @@ impl Program {
 pub enum Watcher {
     /// A tracer of this kind; of several it isn't known which.
     Any(Side),
-    /// The scheduler tracer behind the input of this number.
-    Input(u16),
+    /// A tracer of this kind, behind the input of this number.
+    Input(Side, u16),
 }
 
 impl From<Side> for Watcher {
@@ -94,13 +94,14 @@ impl ProcessInstance {
     pub fn watch_mut(&mut self, watcher: impl Into<Watcher>) -> &mut Watch {
         let watcher = watcher.into();
         let at = self.watches.iter().position(|(who, _)| *who == watcher).unwrap_or_else(|| {
+            self.watches.reserve_exact(1);
             self.watches.push((watcher, Watch::never()));
             self.watches.len() - 1
         });
         &mut self.watches[at].1
     }
 
-    /// Everybody who watched it.
+    /// Everybody who watched it, in the order in which they began.
     pub fn watches(&self) -> impl Iterator<Item = (Watcher, &Watch)> {
         self.watches.iter().map(|(who, watch)| (*who, watch))
     }

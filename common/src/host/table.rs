@@ -55,19 +55,24 @@ impl TaskTable {
         self.processes.get(&pid)?.find_from(at_ns)
     }
 
+    /// The last instance of process `pid` that began by `at_ns`, whether or not it has ended.
+    pub fn latest_process(&self, pid: u32, at_ns: u64) -> Option<&ProcessInstance> {
+        self.processes.get(&pid)?.latest(at_ns)
+    }
+
     /// Every instance of process `pid`, oldest first.
     pub fn instances(&self, pid: u32) -> impl Iterator<Item = &ProcessInstance> {
-        self.processes.get(&pid).into_iter().flat_map(Instances::all)
+        self.processes.get(&pid).into_iter().flat_map(|all| &all.0)
     }
 
     /// An instance by its identity.
     pub fn instance(&self, pid: u32, id: InstanceId) -> Option<&ProcessInstance> {
-        self.processes.get(&pid)?.all().iter().rfind(|process| process.id == id)
+        self.processes.get(&pid)?.0.iter().rfind(|process| process.id == id)
     }
 
     /// Every process instance that is remembered, by identity.
     pub fn processes(&self) -> Vec<&ProcessInstance> {
-        let mut all: Vec<_> = self.processes.values().flat_map(Instances::all).collect();
+        let mut all: Vec<_> = self.processes.values().flat_map(|all| &all.0).collect();
         all.sort_by_key(|process| process.id);
         all
     }
@@ -91,13 +96,13 @@ impl TaskTable {
 
     /// Tracers stopped at `at_ns`: as far as they were the ones that watched them, nobody watches these processes any more.
     pub fn tracers_stopped(&mut self, which: impl Fn(Watcher) -> bool, at_ns: u64) {
-        let watches = self.processes.values_mut().flat_map(Instances::all_mut).flat_map(ProcessInstance::watches_mut);
+        let watches = self.processes.values_mut().flat_map(|all| &mut all.0).flat_map(ProcessInstance::watches_mut);
         watches.filter(|(watcher, _)| which(*watcher)).for_each(|(_, watch)| watch.stop(at_ns));
     }
 
     /// One of several tracers was killed; no more will come.
     pub fn tracer_killed(&mut self, side: Side) {
-        let watches = self.processes.values_mut().flat_map(Instances::all_mut).flat_map(ProcessInstance::watches_mut);
+        let watches = self.processes.values_mut().flat_map(|all| &mut all.0).flat_map(ProcessInstance::watches_mut);
         watches.filter(|(watcher, _)| *watcher == side.into()).for_each(|(_, watch)| watch.doubt());
     }
 
@@ -105,7 +110,7 @@ impl TaskTable {
     pub fn thread(&self, pid: u32, tid: u32, at_ns: u64) -> Option<&ThreadInstance> {
         let threads = self.threads.get(&tid)?;
         let next = |thread: &&ThreadInstance| thread.pid == pid && thread.birth.is_some_and(|b| b.at_ns > at_ns);
-        threads.find(at_ns).filter(|thread| thread.pid == pid).or_else(|| threads.all().iter().find(next))
+        threads.find(at_ns).filter(|thread| thread.pid == pid).or_else(|| threads.0.iter().find(next))
     }
 
     /// The instance of thread `tid` of process `pid` that something which begins at `at_ns` belongs to.
@@ -115,7 +120,7 @@ impl TaskTable {
 
     /// Whether thread `tid` of process `pid` was seen to end, and not to begin again.
     pub fn thread_is_dead(&self, pid: u32, tid: u32) -> bool {
-        let last = self.threads.get(&tid).and_then(|threads| threads.all().iter().rfind(|thread| thread.pid == pid));
+        let last = self.threads.get(&tid).and_then(|threads| threads.0.iter().rfind(|thread| thread.pid == pid));
         last.is_some_and(|thread| thread.died_ns.is_some())
     }
 
@@ -212,7 +217,7 @@ impl TaskTable {
         }
         let threads = self.threads.get_mut(&tid)?;
         let at = threads.position_from(at_ns)?;
-        Some(&mut threads.all_mut()[at]).filter(|thread| thread.pid == pid)
+        Some(&mut threads.0[at]).filter(|thread| thread.pid == pid)
     }
 
     fn new_thread(&mut self, pid: u32, tid: u32, at_ns: u64, birth: Option<Birth>) {

@@ -104,21 +104,14 @@ impl Tracers {
     /// An `end` record at `at_ns`.
     pub fn stop(&mut self, record: &Record<'_>, at_ns: u64) {
         self.stops_ns.push(at_ns);
-        let tracer = match Self::side(record) {
-            Some(Side::Sched) => &mut self.sched,
-            Some(Side::Cuda) => &mut self.cuda,
-            None => return,
-        };
+        let Some(tracer) = Self::side(record).map(|side| self.tracer_mut(side)) else { return };
         tracer.stopped += 1;
         tracer.last_stop_ns = tracer.last_stop_ns.max(at_ns);
     }
 
     /// A record of one of them that ends at `end_ns`.
     pub fn heard(&mut self, side: Side, end_ns: u64) {
-        let tracer = match side {
-            Side::Cuda => &mut self.cuda,
-            Side::Sched => &mut self.sched,
-        };
+        let tracer = self.tracer_mut(side);
         tracer.high_ns = tracer.high_ns.max(end_ns);
     }
 
@@ -170,6 +163,13 @@ impl Tracers {
     /// Whether one of them said that it stopped about then.
     pub fn stopped_within(&self, at_ns: u64, distance_ns: u64) -> bool {
         self.stops_ns.iter().any(|stop_ns| stop_ns.abs_diff(at_ns) <= distance_ns)
+    }
+
+    fn tracer_mut(&mut self, side: Side) -> &mut Tracer {
+        match side {
+            Side::Cuda => &mut self.cuda,
+            Side::Sched => &mut self.sched,
+        }
     }
 
     fn all_stopped(&self) -> bool {

@@ -82,6 +82,8 @@ impl Watch {
             before => {
                 let again = before.is_some();
                 if self.spans.len() < MAX_SPANS {
+                    // Nearly always the only one.
+                    self.spans.reserve_exact(1);
                     self.spans.push(Span { since_ns: at_ns, until_ns: None, in_doubt: false });
                 }
                 again
@@ -119,6 +121,11 @@ impl Watch {
     /// Since when it was first watched.
     pub fn since_ns(&self) -> Option<u64> {
         self.spans.first().map(|span| span.since_ns)
+    }
+
+    /// Whether somebody watches it and has not stopped yet.
+    pub fn is_open(&self) -> bool {
+        self.spans.last().is_some_and(|span| span.until_ns.is_none())
     }
 
     /// When the last who is known to have watched it stopped.
@@ -208,6 +215,18 @@ mod tests {
         assert!(watch.stopped_in_order());
         watch.doubt();
         assert_eq!((parts(&watch), watch.stopped_in_order()), (vec![(10, 30, true)], false));
+    }
+
+    #[test]
+    fn a_call_is_watched_where_one_stretch_holds_all_of_it() {
+        let mut watch = Watch::never();
+        watch.begin(10);
+        watch.stop(20);
+        watch.begin(30);
+        let span = |from_ns, to_ns| watch.span_over(from_ns, to_ns).map(|span| (span.start_ns, span.is_open));
+        assert_eq!([span(9, 12), span(10, 20), span(12, 21), span(22, 24)], [None, Some((10, false)), None, None]);
+        assert_eq!([span(19, 35), span(30, u64::MAX), span(35, 35)], [None, Some((30, true)), Some((30, true))]);
+        assert!(watch.is_open());
     }
 
     #[test]

@@ -14,6 +14,11 @@ pub use read::{Parsed, QuotaSample, Record, Str, SysSample, Who, parse};
 /// The version of the contract, in every `start` record.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// A record that ends so much later than all before it is believed once another one confirms it. A wrong time is one that
+/// wrapped around or was taken from another clock, and off by far more than an hour; a silence is hardly ever so long, since
+/// ingero-sched tells of the whole machine once a second.
+pub const LEAP_NS: u64 = 3_600_000_000_000;
+
 /// Values of `src`.
 pub mod src {
     #![allow(missing_docs, reason = "the names are the values; docs/schema.md says what they mean")]

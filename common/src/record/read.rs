@@ -69,8 +69,13 @@ pub struct Record<'a> {
     #[serde(borrow)]
     pub sym: Option<Str<'a>>,
     pub count: Option<u64>,
+    /// The event that a call records or waits for.
+    #[serde(borrow)]
+    pub event: Option<Str<'a>>,
     /// The device that a call chooses, as the process numbers them.
     pub device: Option<i64>,
+    /// Of which version of the contract the stream is (`start`).
+    pub schema: Option<u64>,
     /// The object that ingero-join adds to a call, or the host's name in a `start` record.
     #[serde(borrow)]
     pub host: Option<&'a RawValue>,

@@ -232,6 +232,9 @@ pub struct Call<'a> {
     /// And how many are in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nranks: Option<u32>,
+    /// The event that is recorded, or waited or asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub event: Option<Hex>,
     /// The device that the thread chooses, as the process numbers them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<u32>,
@@ -391,14 +394,14 @@ pub struct Sample<'a> {
 }
 
 /// What NVIDIA's management library says of one GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]
 pub struct Gpu {
     /// Its number there, which need not be CUDA's.
     pub index: u32,
-    /// Share of the library's own last sample period in which a kernel ran, percent.
+    /// Mean over the interval of the share of the library's own last sample period in which a kernel ran, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub util_pct: Option<u32>,
+    pub util_pct: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_used_bytes: Option<u64>,
 }

@@ -12,10 +12,12 @@ use crate::report::model::Report;
 
 /// Finds what the GPU waited for.
 ///
-/// Reads a stream of ingero-join and reports where time was lost: gaps in which a process made no CUDA call,
-/// calls slower than usual, calls that stopped or hang; each with its causes in nanoseconds that add up.
+/// Reads a stream of ingero-join and accounts for the time of each process that uses CUDA: how long its GPU waited,
+/// when, and for what, with causes in nanoseconds that add up; besides, calls that are slower than usual, that keep the
+/// host from feeding the GPU, or that hang.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ingero-chain", version, after_long_help = AFTER_HELP)]
+#[command(mut_arg("verbose", |arg| arg.help("Say more: the findings by call in the text, details on stderr")))]
 pub struct Options {
     /// Recordings to read, one after another (NDJSON, also gzip or zstd); - or none is stdin
     #[arg(value_name = "FILE")]
@@ -33,8 +35,8 @@ pub struct Options {
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Vec<u32>,
 
-    /// List what was found, one line each, with the ids that --explain takes
-    #[arg(long, conflicts_with_all = ["explain", "every", "format"])]
+    /// List the findings, one line each, with the ids that --explain takes
+    #[arg(long, conflicts_with_all = ["explain", "every"])]
     pub list: bool,
 
     /// Exit with 1 when something of this severity or above is found
@@ -45,11 +47,11 @@ pub struct Options {
     #[arg(long)]
     pub per_process: bool,
 
-    /// Also report what has been found so far, each time so much of the stream has gone by (10s, 1m)
+    /// Print an interim report every TIME of recorded time (10s, 1m)
     #[arg(long, value_name = "TIME", value_parser = cli::duration)]
     pub every: Option<Duration>,
 
-    /// Report one chain only, by its id, with all evidence: each of its occurrences and its own causes
+    /// Report one finding only, by its id, with all evidence: each of its occurrences with its own causes
     #[arg(long, value_name = "ID")]
     pub explain: Option<String>,
 
@@ -71,18 +73,25 @@ EXAMPLES
       judge a recording; exit status 1 when 5 % of the time or more was lost somewhere
   ingero-chain --format html -o report.html joined.ndjson.zst
       the same as a page to look at
+  ingero-chain --list joined.ndjson
+      the findings with their ids
   ingero-chain --explain gap-4711-cudaMemcpyAsync-h2d joined.ndjson
-      every gap of that chain with its own causes
+      every gap of that finding with its own causes
 
 OUTPUT
 
-Only the report's own records are written (chain records, `process` with --per-process, `summary` last);
-the records read are not passed on.
+text (at a terminal): for each process what and how bad, when, why, what to try, how complete the data is, where to look
+further; -v adds the findings by call with their evidence. NDJSON (in a pipe): an `account` record for each process that
+uses CUDA, a record for each finding, `process` records with --per-process, `summary` last; the records read are not
+passed on. csv: a line for each cause of each finding (accounts are not in it). html: one page in the order of the text.
+folded: `process;call;cause;who nanoseconds` of gaps, slow calls and stalls, for flame graphs. logfmt: a line for each
+account, finding and the summary.
 
 EXIT STATUS
 
-0 done, 1 something found at or above --fail-on, 2 an error: also lines that were no records, an input that
-breaks off (what was read of it is reported), an input without any record, and with --fail-on one without any CUDA call.";
+0 done, 1 something found at or above --fail-on (of what --pid and --explain leave in the report), 2 an error: also lines
+that were no records, an input that breaks off (what was read of it is reported) and an input without any record. With
+--fail-on also where nothing could be judged: no CUDA call, no watched process, a schema that is not known.";
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -92,10 +101,14 @@ pub enum Format {
     Text,
     /// Records, one a line
     Ndjson,
-    /// A table: a line for each cause of each chain
+    /// A table: a line for each cause of each finding
     Csv,
-    /// One page that needs nothing else, with the timeline drawn
+    /// One page that needs nothing else, with the waits drawn
     Html,
+    /// Stacks for flame graphs
+    Folded,
+    /// key=value, one line for each account and finding
+    Logfmt,
 }
 
 /// [`Severity`] on the command line.
@@ -138,6 +151,9 @@ impl Options {
     pub fn select(&self, report: &mut Report) {
         if !self.pid.is_empty() {
             report.retain(|pid| self.pid.contains(&pid));
+            if report.accounts.is_empty() {
+                report.summary.stream.nothing_seen.get_or_insert("the processes asked for made none");
+            }
         }
     }
 }

@@ -11,13 +11,13 @@ use ingero_common::ndjson::{LineReader, RecordWriter};
 use ingero_common::output::Output;
 use ingero_common::record::{Parsed, parse};
 use ingero_common::signal::Stop;
-use ingero_common::text::Log;
+use ingero_common::text::{Log, Traced};
 
 use crate::input::ingest::Engine;
 use crate::options::{Format, Options};
 use crate::report::model::Report;
-use crate::report::text::{self, Style};
-use crate::report::{Wanted, csv, html};
+use crate::report::text::{self, Look, Parts};
+use crate::report::{Wanted, csv, folded, html, logfmt};
 
 /// The tool's name before its messages.
 pub const TOOL: &str = "ingero-chain";
@@ -81,7 +81,7 @@ pub fn read(
     Ok(whole)
 }
 
-/// Analyses one recording, as far as it can be read; `details` adds each chain's occurrences.
+/// Analyses one recording, as far as it can be read; `details` adds each finding's occurrences.
 pub fn analyse(name: &str, input: impl Read, details: bool, log: &Log) -> anyhow::Result<Report> {
     let mut engine = Engine::default();
     read(&mut engine, name, input, false, log, |_| Ok(()))?;
@@ -116,39 +116,56 @@ pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
     }
     engine.end();
     let sound = whole && engine.own_bad_lines() == 0;
+    let mut report = engine.report(Wanted { details: sink.wants_details(options), so_far: false });
     if engine.is_empty() {
         // A healthy process and a tracer that never ran must not look alike.
-        bail!(
+        let names: Vec<String> = inputs.iter().map(Input::name).collect();
+        log.warn(format!(
             "no record in {}: see what the programs before it in the pipeline say, or name a recording",
-            sink.inputs.join(", ")
-        );
+            names.join(", ")
+        ));
+        sink.write(&report)?;
+        return Ok(Exit::Error);
     }
-    let mut report = engine.report(Wanted { details: sink.wants_details(options), so_far: false });
     options.check(&report)?;
     options.select(&mut report);
-    if options.list {
-        text::list(&mut sink.output, &report)?;
-        return Ok(if sound { Exit::Ok } else { Exit::Error });
-    }
     if let Some(id) = &options.explain {
-        let known: Vec<String> = report.findings.iter().map(|c| c.id.clone()).collect();
-        report.findings.retain(|finding| finding.id == *id);
-        if report.findings.is_empty() {
-            let known =
-                if known.is_empty() { "nothing was found".into() } else { format!("there are {}", known.join(", ")) };
-            bail!("no chain has the id {id}; {known}");
-        }
+        explain(&mut report, id)?;
     }
+    let judged = is_judged(&report, log);
     sink.write(&report)?;
     let found = options.fail_on.is_some_and(|severity| report.has(severity.into()));
-    if options.fail_on.is_some() && report.summary.stream.calls == 0 && !found {
-        bail!("no CUDA call in the input, so nothing was judged: was the process running, and watched by ingero-cuda?");
-    }
     Ok(match options.fail_on {
         _ if !sound => Exit::Error,
         _ if found => Exit::Found,
+        Some(_) if !judged => Exit::Error,
         _ => Exit::Ok,
     })
+}
+
+/// Leaves one finding and its process in a report.
+fn explain(report: &mut Report, id: &str) -> anyhow::Result<()> {
+    let known: Vec<String> = report.findings.iter().map(|finding| finding.id.raw().to_owned()).collect();
+    report.findings.retain(|finding| finding.id == *id);
+    let Some(pid) = report.findings.first().map(|finding| finding.pid) else {
+        let known =
+            if known.is_empty() { "nothing was found".into() } else { format!("there are {}", known.join(", ")) };
+        bail!("no finding has the id {id}; {known}");
+    };
+    report.retain(|other| other == pid);
+    Ok(())
+}
+
+/// Whether the stream could be judged; says on stderr why it could not.
+fn is_judged(report: &Report, log: &Log) -> bool {
+    let stream = &report.summary.stream;
+    if let Some(why) = stream.nothing_seen {
+        log.warn(format!("no CUDA call in the input, so nothing was judged: {why}"));
+    }
+    if let Some(schema) = stream.unknown_schema {
+        log.warn(format!("a stream follows version {schema} of the record contract, which this program does not know: its report may be wrong"));
+    }
+    stream.nothing_seen.is_none() && stream.unknown_schema.is_none()
 }
 
 /// When `--every` asks for a report: the stream's own time decides, so that a recording gives the reports that it gave
@@ -182,9 +199,10 @@ impl Schedule {
 struct Sink {
     output: Output,
     format: Format,
-    per_process: bool,
-    style: Style,
-    inputs: Vec<String>,
+    list: bool,
+    parts: Parts,
+    look: Look,
+    inputs: Vec<Traced>,
 }
 
 impl Sink {
@@ -192,13 +210,19 @@ impl Sink {
         let Some(output) = Output::beside(options.output.as_deref(), &options.inputs, patience)? else {
             return Ok(None);
         };
-        let format = options.format.unwrap_or(if output.is_terminal() { Format::Text } else { Format::Ndjson });
-        let colour = output.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        if options.every.is_some() && matches!(format, Format::Csv | Format::Html) {
-            bail!("--every goes with text and NDJSON; a table or a page is one whole");
+        let people = output.is_terminal() || options.list;
+        let format = options.format.unwrap_or(if people { Format::Text } else { Format::Ndjson });
+        if options.every.is_some() && matches!(format, Format::Csv | Format::Html | Format::Folded) {
+            bail!("--every goes with text, logfmt and NDJSON; a table, a page or a flame graph is one whole");
         }
-        let inputs = inputs.iter().map(Input::name).collect();
-        Ok(Some(Self { output, format, per_process: options.per_process, style: Style { colour }, inputs }))
+        let look = Look::new(output.columns(), output.wants_colour());
+        let inputs = inputs.iter().map(|input| Traced::from(input.name())).collect();
+        let parts = Parts {
+            findings: options.common.verbose,
+            processes: options.per_process,
+            explained: options.explain.is_some(),
+        };
+        Ok(Some(Self { output, format, list: options.list, parts, look, inputs }))
     }
 
     fn wants_details(&self, options: &Options) -> bool {
@@ -208,10 +232,14 @@ impl Sink {
     fn write(&mut self, report: &Report) -> std::io::Result<()> {
         let out = &mut self.output;
         match self.format {
-            Format::Text => text::write(out, report, self.per_process, self.style)?,
-            Format::Ndjson => write_ndjson(out, report, self.per_process)?,
-            Format::Csv => csv::write(out, report)?,
-            Format::Html => html::write(out, report, &self.inputs)?,
+            Format::Text if self.list => text::list(out, report, self.look)?,
+            Format::Text => text::write(out, report, self.parts, self.look)?,
+            Format::Ndjson if self.list => write_findings(out, report)?,
+            Format::Ndjson => write_ndjson(out, report, self.parts.processes)?,
+            Format::Csv => csv::write(out, report, self.list)?,
+            Format::Html => html::write(out, report, &self.inputs, self.list)?,
+            Format::Folded => folded::write(out, report)?,
+            Format::Logfmt => logfmt::write(out, report, self.list)?,
         }
         out.flush()
     }
@@ -230,6 +258,15 @@ pub fn write_ndjson(out: &mut impl Write, report: &Report, per_process: bool) ->
         for process in &report.processes {
             records.write(process)?;
         }
+    }
+    records.write(&report.summary)
+}
+
+/// The findings alone, and the summary.
+fn write_findings(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    let mut records = RecordWriter::new(out);
+    for finding in &report.findings {
+        records.write(finding)?;
     }
     records.write(&report.summary)
 }

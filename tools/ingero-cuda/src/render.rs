@@ -44,6 +44,7 @@ pub fn write_call<W: Write>(stream: &mut Stream<W>, call: &record::Call<'_>, inf
         dtype: decoded.dtype,
         rank: decoded.rank,
         nranks: decoded.nranks,
+        event: decoded.event.map(Hex),
         device: decoded.device,
         open: matches!(call.end, End::Open | End::Stuck),
         stuck: call.end == End::Stuck,

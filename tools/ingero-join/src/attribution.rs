@@ -15,16 +15,28 @@
 //! | no `lost` record of the scheduler's stream, no unreadable line of that input,    | something may be missing here |
 //! |   overlaps the call                                                              |                               |
 //! | the thread's past was not cut to save memory after the call began                | something was forgotten       |
+//!
+//! Two tracers of a kind that watch one process both tell of whatever it does, with times some microseconds apart. One input
+//! is believed, the one whose tracer watched the process first, and what the others say of it meanwhile is marked. Where the
+//! first one ends, the next one is believed:
+//!
+//! ```text
+//! a.ndjson   watch 7  call   call   end
+//! b.ndjson            watch 7    call   call   call
+//! joined     watch 7  call  watch 7  call  call*  end  call  call          * "double":true
+//! ```
 
-use std::collections::VecDeque;
+use ingero_common::host::{
+    Interner, Limits, Loss, Losses, OffCpu, Pages, Side as Tracer, Task, TaskTable, Thread, Watch, WatchedPart, Watcher,
+};
+use ingero_common::record::Host;
 
-use crate::history::{Interval, Pages};
-use crate::host::Host;
-use crate::item::{Item, Kind, Side, Task};
-use crate::process::{Key, Processes, Span};
+use crate::host::{self, Call};
+use crate::item::{Change, Kind, Side, Switch};
+use crate::merge::Entry;
 
-/// Intervals of loss that are remembered one by one; beyond that the oldest two become one.
-const MAX_LOSSES: usize = 1024;
+/// About 10 MiB in all; what a thread goes through within the window is some hundred entries.
+const LIMITS: Limits = Limits { entries: 80_000, threads: 32_768, processes: 16_384, callers_last: true };
 
 /// What is known of an input as a scheduler stream.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,68 +62,60 @@ impl Coverage {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Loss {
-    /// On all kernels where `None`.
-    domain: Option<u16>,
-    /// Of all processes where `None`.
-    pid: Option<u32>,
-    start_ns: u64,
-    end_ns: u64,
+/// What is known of one kernel's tasks.
+#[derive(Debug)]
+struct Kernel {
+    tasks: TaskTable,
+    losses: Losses,
 }
 
 /// See the head of this file.
 #[derive(Debug)]
 pub(crate) struct Attribution {
-    processes: Processes,
+    /// By their number, which counts from 0.
+    kernels: Vec<Kernel>,
+    names: Interner,
+    /// So many names have been asked for since their table was made.
+    named: usize,
     inputs: Vec<Coverage>,
-    losses: VecDeque<Loss>,
-    /// Ends of processes and threads whose past may go a window later: a call that was open at the end
-    /// may have been noticed by the other tracer a little after it.
-    graves: VecDeque<Grave>,
+    /// There was a process with several watchers.
+    shared: bool,
     window_ns: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Grave {
-    at_ns: u64,
-    key: Key,
-    /// Only this thread ended.
-    tid: Option<u32>,
 }
 
 impl Attribution {
     pub(crate) fn new(inputs: usize, window_ns: u64) -> Self {
-        Self {
-            processes: Processes::default(),
-            inputs: vec![Coverage::default(); inputs],
-            losses: VecDeque::new(),
-            graves: VecDeque::new(),
-            window_ns,
-        }
+        let inputs = vec![Coverage::default(); inputs];
+        Self { kernels: Vec::new(), names: Interner::default(), named: 0, inputs, shared: false, window_ns }
     }
 
-    /// A record of input `lane`, placed at [`start_ns`, `end_ns`].
-    pub(crate) fn learn(&mut self, lane: usize, domain: u16, item: &Item, start_ns: u64, end_ns: u64) {
-        let key = Key { domain, pid: item.pid.unwrap_or(0) };
+    /// A record at its place.
+    pub(crate) fn learn(&mut self, entry: &Entry) {
+        let (lane, item) = (entry.lane(), entry.item());
+        let Entry { domain, start_ns, end_ns, .. } = *entry;
+        let pid = item.pid.unwrap_or(0);
         // Without a thread there is nobody to whom it could belong; the idle task waits for nothing.
-        let thread = item.tid.filter(|_| key.pid != 0);
+        let thread = item.tid.filter(|_| pid != 0);
         match (&item.kind, thread) {
             (Kind::Switch(switch), Some(tid)) => {
-                self.processes.add_interval(key, tid, Interval::new(start_ns, end_ns, switch));
+                let off = self.off_cpu(switch, start_ns, end_ns);
+                self.kernel(domain).tasks.add_off(pid, tid, off, None);
             }
             (Kind::Pages { count, bytes }, Some(tid)) => {
-                self.processes.add_pages(key, tid, Pages { start_ns, end_ns, count: *count, bytes: *bytes });
+                let pages = Pages { start_ns, end_ns, count: *count, bytes: *bytes };
+                self.kernel(domain).tasks.add_pages(pid, tid, pages);
             }
-            (Kind::Task(task), _) if key.pid != 0 => {
-                self.processes.task(key, item.tid.unwrap_or(key.pid), *task, start_ns);
+            (Kind::Change(change), _) if pid != 0 => {
+                self.change(domain, pid, item.tid.unwrap_or(pid), *change, start_ns);
             }
-            (Kind::WatchSched, _) if key.pid != 0 => self.processes.watch(key, start_ns, lane),
+            (Kind::Watch(side), _) if pid != 0 => self.watch(domain, pid, Watcher::Input(*side, lane as u16), start_ns),
             (Kind::LostSched | Kind::LossAhead { .. }, _) => self.lost(domain, item.pid, start_ns, end_ns),
-            (Kind::End { of_sched }, _) if of_sched.unwrap_or(self.inputs[lane].may_be_sched()) => {
-                self.finish(lane, end_ns)
-            }
+            (Kind::End { of_sched }, _) => self.finish(lane, *of_sched, end_ns),
             _ => {}
+        }
+        let horizon_ns = end_ns.saturating_sub(2 * self.window_ns);
+        if let Some(kernel) = self.kernels.get_mut(usize::from(domain)).filter(|kernel| kernel.tasks.is_full()) {
+            kernel.tasks.make_room(horizon_ns, end_ns);
         }
         let input = &mut self.inputs[lane];
         match item.side {
@@ -119,6 +123,94 @@ impl Attribution {
             Side::Sched => (input.bears_sched, input.finished) = (true, false),
             Side::Cuda | Side::Other => input.bears_others = true,
         }
+    }
+
+    fn off_cpu(&mut self, switch: &Switch, start_ns: u64, end_ns: u64) -> OffCpu {
+        let had_cpu = switch.holder.as_ref().map_or(Task::default(), |holder| {
+            self.named += 1;
+            Task { pid: holder.pid, name: self.names.id(&holder.comm) }
+        });
+        if self.named > Interner::MAX && self.names.is_full() {
+            self.rename();
+        }
+        OffCpu {
+            start_ns,
+            wake_ns: end_ns.saturating_sub(switch.runq_ns),
+            end_ns,
+            waker: Thread::default(),
+            had_cpu: [had_cpu; 2],
+            state: switch.state,
+            cpu_was_free: false,
+            waited_on: None,
+        }
+    }
+
+    /// Of a stream without an end most names are past: those that are kept get a new table.
+    fn rename(&mut self) {
+        let (old, mut new) = (std::mem::take(&mut self.names), Interner::default());
+        for kernel in &mut self.kernels {
+            kernel.tasks.rename(|name| new.id(old.text(name)));
+        }
+        (self.names, self.named) = (new, 0);
+    }
+
+    fn change(&mut self, domain: u16, pid: u32, tid: u32, change: Change, at_ns: u64) {
+        let tasks = &mut self.kernel(domain).tasks;
+        let this = Thread { pid, tid, ..Thread::default() };
+        match change {
+            Change::Fork { child_pid } => {
+                tasks.fork(this, child_pid, at_ns);
+                // The scheduler tracers of the parent watch the child from its birth.
+                let parent = tasks.find_process(pid, at_ns);
+                let open = parent.into_iter().flat_map(|parent| parent.watches()).filter(|(_, watch)| watch.is_open());
+                let sched =
+                    open.map(|(watcher, _)| watcher).filter(|who| matches!(who, Watcher::Input(Tracer::Sched, _)));
+                for watcher in sched.collect::<Vec<_>>() {
+                    self.watch(domain, child_pid, watcher, at_ns);
+                }
+            }
+            // Another program in the same process: its threads are gone, the watch goes on.
+            Change::Exec => tasks.process(pid, at_ns).exec(at_ns),
+            Change::ThreadCreate { child_tid } => tasks.create_thread(Thread { tid: child_tid, ..this }, this, at_ns),
+            Change::ThreadExit => tasks.exit_thread(pid, tid, at_ns),
+            Change::ProcessExit => drop(tasks.exit_process(pid, at_ns)),
+        }
+    }
+
+    fn watch(&mut self, domain: u16, pid: u32, watcher: Watcher, at_ns: u64) {
+        let process = self.kernel(domain).tasks.process(pid, at_ns);
+        process.watch_mut(watcher).begin(at_ns);
+        let same_kind = |who: Watcher| matches!((who, watcher), (Watcher::Input(a, _), Watcher::Input(b, _)) if a == b);
+        self.shared |= process.watches().filter(|(who, _)| same_kind(*who)).count() > 1;
+    }
+
+    /// The input that says what a record says again: of those whose tracers watch its process, the one that began first is
+    /// believed. `tells` is whether an input goes on as far as this record: one whose tracer was killed has no end.
+    pub(crate) fn told_before(&self, entry: &Entry, of: Tracer, tells: impl Fn(usize) -> bool) -> Option<usize> {
+        if !self.shared {
+            return None;
+        }
+        // What the others say of the end of a process comes after it.
+        let tasks = &self.kernels.get(usize::from(entry.domain))?.tasks;
+        let process = tasks.latest_process(entry.item().pid?, entry.end_ns)?;
+        let open = process.watches().filter(|(_, watch)| watch.is_open());
+        let lanes = open.filter_map(|(watcher, _)| match watcher {
+            Watcher::Input(side, lane) if side == of => Some(usize::from(lane)),
+            _ => None,
+        });
+        let lanes: Vec<_> = lanes.collect();
+        // Whoever does not watch the process has it from somewhere else.
+        let own = lanes.iter().position(|other| *other == entry.lane())?;
+        lanes[..own].iter().copied().find(|other| tells(*other))
+    }
+
+    fn kernel(&mut self, domain: u16) -> &mut Kernel {
+        let at = usize::from(domain);
+        if self.kernels.len() <= at {
+            let new = || Kernel { tasks: TaskTable::with_limits(LIMITS), losses: Losses::default() };
+            self.kernels.resize_with(at + 1, new);
+        }
+        &mut self.kernels[at]
     }
 
     /// A `start` record of input `lane`.
@@ -137,96 +229,65 @@ impl Attribution {
         self.inputs[lane].closed = closed;
     }
 
-    /// Lines of input `lane` in [`start_ns`, `end_ns`] could not be read.
-    pub(crate) fn unreadable(&mut self, lane: usize, domain: u16, start_ns: u64, end_ns: u64) {
-        if self.inputs[lane].bears_sched {
-            self.lost(domain, None, start_ns, end_ns);
+    /// A line that could not be read, at its place.
+    pub(crate) fn unreadable(&mut self, entry: &Entry) {
+        if self.inputs[entry.lane()].bears_sched {
+            self.lost(entry.domain, None, entry.start_ns, entry.end_ns);
         }
     }
 
     /// What the thread of a call in [`start_ns`, `end_ns`] went through.
-    pub(crate) fn host(&self, domain: u16, pid: u32, tid: u32, start_ns: u64, end_ns: u64) -> Host {
-        let Some(process) = self.processes.get(Key { domain, pid }) else { return Host::default() };
-        let nothing = crate::history::Thread::default();
-        let thread = process.threads.get(&tid).unwrap_or(&nothing);
-        let mut host = Host::of(process, thread, start_ns, end_ns);
-        host.watched = process.spans.iter().any(|span| self.covers(span, start_ns, end_ns))
-            && thread.reaches_back_to(start_ns)
-            && !self.losses.iter().any(|loss| loss.hits(domain, pid, start_ns, end_ns));
+    pub(crate) fn host(&self, domain: u16, call: Call) -> Host<'_> {
+        let Some(kernel) = self.kernels.get(usize::from(domain)) else { return Host::default() };
+        let Some(process) = kernel.tasks.find_process_from(call.pid, call.start_ns) else { return Host::default() };
+        let thread = kernel.tasks.find_thread_from(call.pid, call.tid, call.start_ns);
+        let mut host = host::of(process, thread, &self.names, call);
+        let watched = |(watcher, watch): (Watcher, &Watch)| {
+            watch.span_over(call.start_ns, call.end_ns).is_some_and(|part| self.tells(watcher, part, call.end_ns))
+        };
+        host.watched = process.watches().any(watched)
+            && process.died_ns.is_none_or(|died_ns| call.end_ns <= died_ns)
+            && thread.is_none_or(|thread| thread.unknown_before_ns <= call.start_ns)
+            && kernel.losses.touching(call.pid, call.start_ns, call.end_ns).next().is_none();
         host
     }
 
-    /// A record has been written; what only it needed may go.
-    pub(crate) fn written(&mut self, domain: u16, item: &Item, start_ns: u64, end_ns: u64) {
-        if let Some(pid) = item.pid {
-            let (key, tid) = (Key { domain, pid }, item.tid.unwrap_or(pid));
-            match item.kind {
-                Kind::Call { outermost: true } => self.processes.call_written(key, tid, start_ns),
-                Kind::Task(Task::ProcessExit) => self.graves.push_back(Grave { at_ns: start_ns, key, tid: None }),
-                Kind::Task(Task::ThreadExit) => self.graves.push_back(Grave { at_ns: start_ns, key, tid: Some(tid) }),
-                _ => {}
-            }
-        }
-        while let Some(&Grave { at_ns, key, tid }) = self.graves.front()
-            && at_ns.saturating_add(self.window_ns) < end_ns
-        {
-            self.graves.pop_front();
-            match tid {
-                None => self.processes.clear_dead(key),
-                Some(tid) => self.processes.clear_thread(key, tid, at_ns),
-            }
-        }
+    /// A call has been written; what only it needed may go.
+    pub(crate) fn written(&mut self, domain: u16, call: Call) {
+        let tasks = &mut self.kernel(domain).tasks;
+        tasks.process(call.pid, call.start_ns).watch_mut(Tracer::Cuda).heard(call.end_ns.max(1));
+        tasks.forget_of_thread(call.pid, call.tid, call.start_ns);
     }
 
-    fn covers(&self, span: &Span, start_ns: u64, end_ns: u64) -> bool {
-        if span.from_ns > start_ns {
-            return false;
-        }
-        if let Some(to_ns) = span.to_ns {
-            return end_ns <= to_ns;
-        }
-        let input = &self.inputs[span.lane];
+    /// Whether the input behind a watch is known to have told of everything up to `end_ns`.
+    fn tells(&self, watcher: Watcher, part: WatchedPart, end_ns: u64) -> bool {
+        let Watcher::Input(Tracer::Sched, lane) = watcher else { return false };
+        let input = &self.inputs[usize::from(lane)];
         // A recording cut in two goes on in an input that has no head of its own.
         let continued = |i: &Coverage| !i.headed && i.may_be_sched() && !i.finished && i.high_ns >= end_ns;
-        input.high_ns >= end_ns || input.closed && self.inputs.iter().any(continued)
+        !part.is_open || input.high_ns >= end_ns || input.closed && self.inputs.iter().any(continued)
     }
 
     /// The `end` record of input `lane`: its watch ends, and that of the inputs that it continues.
-    fn finish(&mut self, lane: usize, at_ns: u64) {
-        let headed = self.inputs[lane].headed;
-        let inputs = &self.inputs;
-        let ends = |other: usize| other == lane || !headed && inputs[other].closed && !inputs[other].finished;
-        self.processes.end_of_stream(ends, at_ns);
-        self.inputs[lane].finished = true;
+    fn finish(&mut self, lane: usize, of_sched: Option<bool>, at_ns: u64) {
+        let (inputs, headed) = (&self.inputs, self.inputs[lane].headed);
+        let of_sched_too = of_sched.unwrap_or(inputs[lane].may_be_sched());
+        let continued = |other: usize| !headed && inputs[other].closed && !inputs[other].finished;
+        let stops = |watcher| match watcher {
+            Watcher::Input(Tracer::Sched, other) => {
+                of_sched_too && (usize::from(other) == lane || continued(other.into()))
+            }
+            Watcher::Input(Tracer::Cuda, other) => of_sched != Some(true) && usize::from(other) == lane,
+            Watcher::Any(_) => false,
+        };
+        for kernel in &mut self.kernels {
+            kernel.tasks.tracers_stopped(stops, at_ns);
+        }
+        self.inputs[lane].finished |= of_sched_too;
     }
 
     fn lost(&mut self, domain: u16, pid: Option<u32>, start_ns: u64, end_ns: u64) {
-        self.losses.push_back(Loss { domain: Some(domain), pid, start_ns, end_ns });
-        if self.losses.len() > MAX_LOSSES
-            && let (Some(a), Some(b)) = (self.losses.pop_front(), self.losses.pop_front())
-        {
-            self.losses.push_front(a.with(b));
-        }
-    }
-}
-
-impl Loss {
-    fn hits(&self, domain: u16, pid: u32, start_ns: u64, end_ns: u64) -> bool {
-        let overlaps = if self.start_ns == self.end_ns {
-            (start_ns..=end_ns).contains(&self.start_ns)
-        } else {
-            self.start_ns < end_ns && self.end_ns > start_ns
-        };
-        overlaps && self.domain.is_none_or(|d| d == domain) && self.pid.is_none_or(|p| p == pid)
-    }
-
-    /// One loss that covers both: too much rather than too little.
-    fn with(self, other: Self) -> Self {
-        Self {
-            domain: self.domain.filter(|_| self.domain == other.domain),
-            pid: self.pid.filter(|_| self.pid == other.pid),
-            start_ns: self.start_ns.min(other.start_ns),
-            end_ns: self.end_ns.max(other.end_ns),
-        }
+        let loss = Loss { start_ns, end_ns, pid, count: None, sampled: false };
+        self.kernel(domain).losses.add(loss);
     }
 }

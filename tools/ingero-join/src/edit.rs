@@ -6,17 +6,16 @@ use std::io;
 
 use ingero_common::clock::Ts;
 use ingero_common::ndjson::to_json;
+use ingero_common::record::Host;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
-
-use crate::host::Host;
 
 /// `line` with what is to be added before its last brace.
 pub(crate) fn annotate(
     into: &mut Vec<u8>,
     line: &[u8],
-    host: Option<&Host>,
+    host: Option<&Host<'_>>,
     late: bool,
     double: bool,
 ) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::item::{Item, Kind, Side, Task};
+use crate::item::{Change, Item, Kind, Side};
 use crate::options::{Options, When};
 
 /// What to let through.
@@ -57,7 +57,7 @@ impl Filter {
     /// from the first bound to the second, and silence outside is no evidence of anything.
     pub(crate) fn moved(&self, item: &Item, start_ns: u64) -> Option<u64> {
         match item.kind {
-            Kind::Watch | Kind::WatchSched => self.since_ns.filter(|&since_ns| start_ns < since_ns),
+            Kind::Watch(_) => self.since_ns.filter(|&since_ns| start_ns < since_ns),
             Kind::End { .. } => self.until_ns.filter(|&until_ns| start_ns > until_ns),
             _ => None,
         }
@@ -75,11 +75,11 @@ impl Filter {
         // What names no process (samples of the machine, losses, the frame) concerns all of them.
         let keep = item.pid.is_none_or(|pid| self.pids.contains(&pid));
         match item.kind {
-            Kind::Task(Task::Fork { child_pid }) if keep => {
+            Kind::Change(Change::Fork { child_pid }) if keep => {
                 self.pids.insert(child_pid);
             }
             // A PID that is born elsewhere is somebody else now.
-            Kind::Task(Task::Fork { child_pid }) => {
+            Kind::Change(Change::Fork { child_pid }) => {
                 self.pids.remove(&child_pid);
             }
             _ => {}
@@ -94,7 +94,7 @@ impl Filter {
         if self.since_ns.is_some_and(|since_ns| end_ns < since_ns) {
             // Who is watched and who is whose child is still true later; what was lost before is not.
             return match item.kind {
-                Kind::Task(_) => true,
+                Kind::Change(_) => true,
                 Kind::LostSched | Kind::Lost => false,
                 _ => item.side == Side::Frame,
             };

@@ -21,88 +21,69 @@
 //! thread, so that the same records read twice, or an open interval followed by the whole one, never
 //! add up to more than the call.
 
-use serde::Serialize;
+use std::borrow::Cow;
 
-use crate::history::{Interval, Thread};
-use crate::item::State;
-use crate::process::Process;
+use ingero_common::host::{Interner, OffCpuPart, ProcessInstance, State, ThreadInstance};
+use ingero_common::record::{Host, HostBy, Str};
 
 /// At most so many processes are listed in `by`, those that had most of the time.
 const MAX_BY: usize = 32;
 
-/// What the contract calls `host`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Host {
-    off_ns: u64,
-    preempted_ns: u64,
-    runq_ns: u64,
-    sleep_ns: u64,
-    io_ns: u64,
-    unknown_ns: u64,
-    switches: u64,
-    pages: u64,
-    page_bytes: u64,
-    by: Vec<By>,
-    pub(crate) watched: bool,
+/// Whose call it is, and when: [`start_ns`, `end_ns`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) start_ns: u64,
+    pub(crate) end_ns: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct By {
-    pid: u32,
-    comm: String,
-    ns: u64,
-}
-
-impl Host {
-    /// What `thread` of `process` went through in [`start_ns`, `end_ns`]. `watched` is the caller's to add.
-    pub(crate) fn of(process: &Process, thread: &Thread, start_ns: u64, end_ns: u64) -> Self {
-        let mut host = Self::default();
-        // The call belongs to the life in which it began, and nothing after that life is its.
-        let life_end_ns = [process.life.next_after(start_ns), thread.life.next_after(start_ns)]
-            .into_iter()
-            .flatten()
-            .fold(u64::MAX, u64::min);
-        let end_ns = end_ns.min(life_end_ns);
-        let same_life = |at_ns| process.life.same(at_ns, start_ns) && thread.life.same(at_ns, start_ns);
-
-        let mut covered_ns = start_ns;
-        let mut last_start_ns = None;
-        for interval in thread.intervals_in(start_ns, end_ns) {
-            let (from_ns, to_ns) = (interval.start_ns.max(covered_ns), interval.end_ns.min(end_ns));
-            if from_ns >= to_ns || !same_life(interval.start_ns) {
-                continue;
-            }
-            // An open interval and its continuation are one switch.
-            host.switches += u64::from(last_start_ns != Some(interval.start_ns));
-            last_start_ns = Some(interval.start_ns);
-            host.add(interval, from_ns, to_ns);
-            covered_ns = to_ns;
-        }
-        for pages in thread.pages_inside(start_ns, end_ns).filter(|p| same_life(p.start_ns)) {
-            host.pages = host.pages.saturating_add(pages.count);
-            host.page_bytes = host.page_bytes.saturating_add(pages.bytes);
-        }
-        host.by.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.pid.cmp(&b.pid)));
-        host.by.truncate(MAX_BY);
-        host
+/// What `thread` of `process` went through during a call of it. `watched` is the caller's to add.
+pub(crate) fn of<'a>(
+    process: &ProcessInstance,
+    thread: Option<&ThreadInstance>,
+    names: &'a Interner,
+    call: Call,
+) -> Host<'a> {
+    let mut host = Host::default();
+    let Some(thread) = thread else { return host };
+    // The call belongs to the program and the thread in which it began, and nothing after their ends is its.
+    let ends_ns = [process.program_end_after(call.start_ns), thread.died_ns];
+    let over_ns = ends_ns.into_iter().flatten().min().unwrap_or(u64::MAX);
+    let end_ns = call.end_ns.min(over_ns);
+    for off in thread.off_cpu(call.start_ns, end_ns) {
+        host.switches += 1;
+        add(&mut host, &off, names);
     }
+    for pages in thread.pages(call.start_ns, end_ns).filter(|pages| pages.start_ns < over_ns) {
+        host.pages = host.pages.saturating_add(pages.count);
+        host.page_bytes = host.page_bytes.saturating_add(pages.bytes);
+    }
+    host.by.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.pid.cmp(&b.pid)));
+    host.by.truncate(MAX_BY);
+    host
+}
 
-    /// Counts the part [`from_ns`, `to_ns`] of an interval.
-    fn add(&mut self, interval: &Interval, from_ns: u64, to_ns: u64) {
-        let ns = to_ns - from_ns;
-        self.off_ns += ns;
-        *match interval.state {
-            State::Preempted => &mut self.preempted_ns,
-            State::Sleep => &mut self.sleep_ns,
-            State::Io => &mut self.io_ns,
-            State::Unknown => &mut self.unknown_ns,
-        } += ns;
-        let runq_ns = to_ns.saturating_sub(interval.runnable_ns.max(from_ns));
-        self.runq_ns += runq_ns;
-        let Some(holder) = interval.holder.as_ref().filter(|_| runq_ns > 0) else { return };
-        match self.by.iter_mut().find(|by| by.pid == holder.pid) {
-            Some(by) => by.ns += runq_ns,
-            None => self.by.push(By { pid: holder.pid, comm: holder.comm.to_string(), ns: runq_ns }),
+/// Counts the part of a time off the CPU that lies in the call.
+fn add<'a>(host: &mut Host<'a>, off: &OffCpuPart<'_>, names: &'a Interner) {
+    let ns = off.end_ns - off.start_ns;
+    host.off_ns += ns;
+    *match off.whole.state {
+        State::Preempted => &mut host.preempted_ns,
+        State::Sleep => &mut host.sleep_ns,
+        State::Uninterruptible => &mut host.io_ns,
+        State::Stopped | State::Parked | State::Dead | State::Unknown => &mut host.unknown_ns,
+    } += ns;
+    let runq_ns = off.end_ns - off.wake_ns;
+    host.runq_ns += runq_ns;
+    let [holder, _] = off.whole.had_cpu;
+    if runq_ns == 0 || holder.pid == 0 {
+        return;
+    }
+    match host.by.iter_mut().find(|by| by.pid == holder.pid) {
+        Some(by) => by.ns += runq_ns,
+        None => {
+            host.by.push(HostBy { pid: holder.pid, comm: Str(Cow::Borrowed(names.text(holder.name))), ns: runq_ns })
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ingero_common::clock::parse_ts;
+use ingero_common::host::{Side as Tracer, State};
 use ingero_common::ndjson::Line;
 use ingero_common::record::{self, Parsed, Record, src};
 use serde::Deserialize;
@@ -71,11 +72,9 @@ pub(crate) enum Kind {
     /// Kernel page allocations of a thread.
     Pages { count: u64, bytes: u64 },
     /// A life begins or ends.
-    Task(Task),
-    /// The scheduler tracer watches the process from here on.
-    WatchSched,
-    /// Another tracer does.
-    Watch,
+    Change(Change),
+    /// A tracer of this kind watches the process from here on.
+    Watch(Tracer),
     /// Scheduler records are missing.
     LostSched,
     /// Other records are missing.
@@ -102,22 +101,9 @@ pub(crate) struct Switch {
     pub(crate) holder: Option<Arc<Holder>>,
 }
 
-/// Why a thread was off the CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// Runnable: it was preempted.
-    Preempted,
-    /// Interruptible sleep or idle.
-    Sleep,
-    /// Uninterruptible sleep.
-    Io,
-    /// Not in the record, or a state that is none of these (stopped, traced, dead).
-    Unknown,
-}
-
 /// What happened to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
+pub(crate) enum Change {
     Fork { child_pid: u32 },
     Exec,
     ThreadCreate { child_tid: u32 },
@@ -226,31 +212,21 @@ impl Kind {
 fn sched(record: &Record<'_>, holders: &mut Holders) -> Kind {
     let task = match &*record.op {
         "sched_switch" => return Kind::Switch(switch(record, holders)),
-        "sched_process_fork" => record.child_pid.map(|child_pid| Task::Fork { child_pid }),
-        "sched_process_exec" => Some(Task::Exec),
-        "thread_create" => record.child_tid.map(|child_tid| Task::ThreadCreate { child_tid }),
-        "thread_exit" => Some(Task::ThreadExit),
+        "sched_process_fork" => record.child_pid.map(|child_pid| Change::Fork { child_pid }),
+        "sched_process_exec" => Some(Change::Exec),
+        "thread_create" => record.child_tid.map(|child_tid| Change::ThreadCreate { child_tid }),
+        "thread_exit" => Some(Change::ThreadExit),
         // Of a thread that is not the first: only that thread ends.
-        "sched_process_exit" if record.tid.is_some() && record.tid != record.pid => Some(Task::ThreadExit),
-        "sched_process_exit" => Some(Task::ProcessExit),
+        "sched_process_exit" if record.tid.is_some() && record.tid != record.pid => Some(Change::ThreadExit),
+        "sched_process_exit" => Some(Change::ProcessExit),
         _ => None,
     };
-    task.map_or(Kind::Other, Kind::Task)
+    task.map_or(Kind::Other, Kind::Change)
 }
 
 fn switch(record: &Record<'_>, holders: &mut Holders) -> Switch {
-    let dur_ns = record.dur_ns.unwrap_or(0);
-    // The kernel's own texts may carry more behind the letter: "R+", "D|K".
-    let state = match record.state.as_deref().and_then(|s| s.bytes().next()) {
-        Some(b'R') => State::Preempted,
-        Some(b'S' | b'I') => State::Sleep,
-        Some(b'D') => State::Io,
-        _ => State::Unknown,
-    };
-    let runq_ns = match state {
-        State::Preempted => dur_ns,
-        _ => record.runq_ns.unwrap_or(0).min(dur_ns),
-    };
+    let state = State::from_letter(record.state.as_deref());
+    let runq_ns = state.runq_ns(record.runq_ns, record.dur_ns.unwrap_or(0));
     // `by` took the CPU when the thread left, so it had it while a preempted thread waited. After a
     // sleep the thread waits for the CPU on which it comes back, and that one was `prev`'s.
     let who = if state == State::Preempted { record.by.as_ref() } else { record.prev.as_ref() };
@@ -261,8 +237,7 @@ fn switch(record: &Record<'_>, holders: &mut Holders) -> Switch {
 fn frame(record: &Record<'_>, line: &[u8]) -> Kind {
     let sched = record.stream.as_deref() == Some("sched");
     match &*record.op {
-        "watch" if sched => Kind::WatchSched,
-        "watch" => Kind::Watch,
+        "watch" => Kind::Watch(if sched { Tracer::Sched } else { Tracer::Cuda }),
         "lost" if sched => Kind::LostSched,
         "lost" => Kind::Lost,
         "start" => Kind::Start(Box::new(start(record, line))),
@@ -335,9 +310,9 @@ mod tests {
     #[test]
     fn exits_of_threads_and_of_processes_are_told_apart() {
         let exit = |tid: &str| item(&format!(r#"{{"src":"sched","op":"sched_process_exit","pid":7{tid}}}"#)).kind;
-        assert!(matches!(exit(r#","tid":7"#), Kind::Task(Task::ProcessExit)));
-        assert!(matches!(exit(""), Kind::Task(Task::ProcessExit)));
-        assert!(matches!(exit(r#","tid":8"#), Kind::Task(Task::ThreadExit)));
+        assert!(matches!(exit(r#","tid":7"#), Kind::Change(Change::ProcessExit)));
+        assert!(matches!(exit(""), Kind::Change(Change::ProcessExit)));
+        assert!(matches!(exit(r#","tid":8"#), Kind::Change(Change::ThreadExit)));
     }
 
     #[test]
@@ -354,10 +329,10 @@ mod tests {
         assert_eq!(holder(&format!(r#""state":"R","runq_ns":0,{who}"#)), (State::Preempted, 9, Some(3)));
         assert_eq!(holder(&format!(r#""state":"S","runq_ns":2,{who}"#)), (State::Sleep, 2, Some(4)));
         assert_eq!(holder(&format!(r#""state":"S","runq_ns":0,{who}"#)), (State::Sleep, 0, None));
-        assert_eq!(holder(&format!(r#""state":"D","runq_ns":99,{who}"#)), (State::Io, 9, Some(4)));
+        assert_eq!(holder(&format!(r#""state":"D","runq_ns":99,{who}"#)), (State::Uninterruptible, 9, Some(4)));
         assert_eq!(holder(r#""state":"R+","by":{"pid":0,"tid":0,"comm":"swapper/3"}"#), (State::Preempted, 9, None));
         assert_eq!(holder(r#""runq_ns":0"#).0, State::Unknown);
-        assert_eq!(holder(r#""state":"T""#).0, State::Unknown);
+        assert_eq!(holder(r#""state":"T""#).0, State::Stopped);
     }
 
     #[test]

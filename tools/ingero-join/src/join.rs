@@ -8,22 +8,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ingero_common::exit::Exit;
+use ingero_common::host::Side as Tracer;
 use ingero_common::ndjson::to_json;
 use ingero_common::text::Log;
 use serde::Serialize;
 
 use crate::attribution::Attribution;
-use crate::doubles::Doubles;
 use crate::edit;
 use crate::filter::Filter;
 use crate::format::{Writer, writer};
 use crate::frame::Frame;
-use crate::host::Host;
-use crate::item::{Item, Kind, Side, Task};
+use crate::host::Call;
+use crate::item::{Item, Kind, Side};
 use crate::late::Late;
 use crate::merge::{Entry, Merge, Step};
 use crate::options::Options;
-use crate::process::Key;
 use crate::queue::Hub;
 use crate::sink::Sink;
 
@@ -50,9 +49,8 @@ pub(crate) struct Join<'a> {
     window_ns: u64,
     merge: Merge,
     attribution: Attribution,
-    doubles: Doubles,
     /// Inputs of which it was said that both have a process: whose side, the one that is believed, the other one.
-    told_doubles: Vec<(Side, usize, usize)>,
+    told_doubles: Vec<(Tracer, usize, usize)>,
     filter: Filter,
     frame: Frame,
     /// First lines of the inputs, until the output begins.
@@ -114,7 +112,6 @@ impl<'a> Join<'a> {
             window_ns,
             attribution: Attribution::new(merge.lanes.len(), window_ns),
             merge,
-            doubles: Doubles::default(),
             told_doubles: Vec::new(),
             filter: Filter::new(options),
             frame: Frame::default(),
@@ -200,7 +197,7 @@ impl<'a> Join<'a> {
     fn line(&mut self, mut entry: Entry) -> anyhow::Result<()> {
         let item = entry.item();
         if matches!(item.kind, Kind::LossAhead { .. }) {
-            self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns);
+            self.attribution.learn(&entry);
             return Ok(());
         }
         if !self.begun {
@@ -211,7 +208,7 @@ impl<'a> Join<'a> {
             Kind::Bad { number, reason } => {
                 let (lane, number, reason) = (entry.lane(), *number, reason.clone());
                 self.bad_line(lane, number, &reason);
-                self.attribution.unreadable(lane, entry.domain, entry.start_ns, entry.end_ns);
+                self.attribution.unreadable(&entry);
             }
             Kind::Start(start) => {
                 self.attribution.started(entry.lane(), &start.tool);
@@ -219,10 +216,9 @@ impl<'a> Join<'a> {
             }
             _ => {
                 entry.double = self.is_double(&entry);
-                let item = entry.item();
                 // A thread is off the CPU once, however many tell of it.
-                if !entry.double || !matches!(item.kind, Kind::Switch(_) | Kind::Pages { .. }) {
-                    self.attribution.learn(entry.lane(), entry.domain, item, entry.start_ns, entry.end_ns);
+                if !entry.double || !matches!(entry.item().kind, Kind::Switch(_) | Kind::Pages { .. }) {
+                    self.attribution.learn(&entry);
                 }
             }
         }
@@ -244,41 +240,30 @@ impl<'a> Join<'a> {
         Ok(())
     }
 
-    /// Whether another input says the same, after what the record itself tells of who watches whom.
+    /// Whether another input says the same.
     fn is_double(&mut self, entry: &Entry) -> bool {
-        let Item { kind, side, pid, double, .. } = entry.item();
-        let lane = entry.lane();
-        match kind {
-            Kind::Watch | Kind::WatchSched if let Some(pid) = *pid => {
-                let side = if matches!(kind, Kind::WatchSched) { Side::Sched } else { Side::Cuda };
-                self.doubles.watch(side, Key { domain: entry.domain, pid }, lane);
-            }
-            Kind::End { of_sched } => {
-                let side = of_sched.map(|of_sched| if of_sched { Side::Sched } else { Side::Cuda });
-                self.doubles.stopped(side, lane);
-            }
-            _ => {}
-        }
-        let (Side::Cuda | Side::Sched, Some(pid)) = (side, *pid) else { return false };
-        let key = Key { domain: entry.domain, pid };
+        let Item { side, pid, double, .. } = *entry.item();
+        let Some(pid) = pid else { return false };
+        let of = match side {
+            Side::Cuda => Tracer::Cuda,
+            Side::Sched => Tracer::Sched,
+            Side::Frame | Side::Other => return false,
+        };
         let lanes = &self.merge.lanes;
         let tells = |other: usize| !lanes[other].has_ended() || lanes[other].high_ns() >= entry.end_ns;
-        let before = self.doubles.before(*side, key, lane, tells);
-        if matches!(kind, Kind::Task(Task::ProcessExit)) {
-            self.doubles.ended(key);
-        }
+        let before = self.attribution.told_before(entry, of, tells);
         if let Some(first) = before {
-            self.tell_of_doubles(*side, pid, first, lane);
+            self.tell_of_doubles(of, pid, first, entry.lane());
         }
-        *double || before.is_some()
+        double || before.is_some()
     }
 
-    fn tell_of_doubles(&mut self, side: Side, pid: u32, first: usize, second: usize) {
+    fn tell_of_doubles(&mut self, side: Tracer, pid: u32, first: usize, second: usize) {
         if self.told_doubles.contains(&(side, first, second)) {
             return;
         }
         self.told_doubles.push((side, first, second));
-        let tool = if side == Side::Cuda { "ingero-cuda" } else { "ingero-sched" };
+        let tool = if side == Tracer::Cuda { "ingero-cuda" } else { "ingero-sched" };
         let (first, second) = (&self.merge.lanes[first].name, &self.merge.lanes[second].name);
         self.log.warn(format!(
             "{first} and {second} both tell of process {pid}: two {tool} traced it at once. What {second} says again is marked \
@@ -324,15 +309,16 @@ impl<'a> Join<'a> {
         self.counts.seen += counted;
         if !self.filter.keeps(item, start_ns, end_ns) {
             self.counts.filtered += counted;
-            self.attribution.written(entry.domain, item, start_ns, end_ns);
+            self.written(entry);
             return Ok(());
         }
         self.counts.written += counted;
         self.counts.double += u64::from(entry.double);
-        let host = match (&item.kind, item.pid, item.tid) {
-            (Kind::Call { outermost: true }, Some(pid), Some(tid)) if !entry.double => Some(self.host(entry, pid, tid)),
-            _ => None,
-        };
+        for (at, lane) in self.merge.lanes.iter().enumerate() {
+            self.attribution.read_up_to(at, lane.high_ns(), lane.has_ended());
+        }
+        let call = call(entry).filter(|_| item.tid.is_some() && !entry.double);
+        let host = call.map(|call| self.attribution.host(entry.domain, call));
         let (flag_late, flag_double) = (entry.late && !item.late, entry.double && !item.double);
         if let Some(mono_ns) = self.filter.moved(item, start_ns) {
             let ts = self.frame.ts(mono_ns);
@@ -344,15 +330,14 @@ impl<'a> Join<'a> {
             edit::annotate(&mut self.line, entry.line(), host.as_ref(), flag_late, flag_double)?;
             self.out.record(&self.line)?;
         }
-        self.attribution.written(entry.domain, item, start_ns, end_ns);
+        self.written(entry);
         Ok(())
     }
 
-    fn host(&mut self, entry: &Entry, pid: u32, tid: u32) -> Host {
-        for (at, lane) in self.merge.lanes.iter().enumerate() {
-            self.attribution.read_up_to(at, lane.high_ns(), lane.has_ended());
+    fn written(&mut self, entry: &Entry) {
+        if let Some(call) = call(entry) {
+            self.attribution.written(entry.domain, call);
         }
-        self.attribution.host(entry.domain, pid, tid, entry.start_ns, entry.end_ns)
     }
 
     /// Writes the first lines: our own, then those of the inputs in their order.
@@ -477,6 +462,13 @@ impl<'a> Join<'a> {
         let soft_errors = self.counts.bad_lines > 0 || self.inputs.iter().any(|i| i.broken);
         Ok(if soft_errors { Exit::Error } else { Exit::Ok })
     }
+}
+
+/// The call that gets a `host` object, if it is one.
+fn call(entry: &Entry) -> Option<Call> {
+    let Item { kind: Kind::Call { outermost: true }, pid, tid, .. } = *entry.item() else { return None };
+    let pid = pid?;
+    Some(Call { pid, tid: tid.unwrap_or(pid), start_ns: entry.start_ns, end_ns: entry.end_ns })
 }
 
 fn put(line: &mut Vec<u8>, out: &mut dyn Writer, record: &impl Serialize) -> io::Result<()> {

@@ -10,8 +10,7 @@
 //! | `item`          | what does a line say that matters here?                                 |
 //! | `merge`         | which record is next? (with a worked example)                           |
 //! | `clocks`        | may these streams be compared at all?                                   |
-//! | `attribution`   | what is known of each thread, and is silence evidence?                  |
-//! | `doubles`       | is a process in two inputs? (with a worked example)                     |
+//! | `attribution`   | what is known of each thread, is silence evidence, who says it twice?   |
 //! | `host`          | what did the thread go through during the call? (with a worked example) |
 //! | `join`          | how do these work together?                                             |
 //! | `format`        | in which form is it written?                                            |
@@ -19,21 +18,17 @@
 mod attribution;
 mod clocks;
 mod db;
-mod doubles;
 mod edit;
 mod filter;
 mod format;
 mod frame;
-mod history;
 mod holders;
 mod host;
 mod item;
 mod join;
 mod late;
-mod life;
 mod merge;
 mod options;
-mod process;
 mod queue;
 mod reader;
 mod sink;

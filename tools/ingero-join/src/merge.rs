@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use ingero_common::record::LEAP_NS;
 
 use crate::clocks::Clocks;
 use crate::item::{Batch, Item, Kind, Time};
@@ -41,9 +42,6 @@ use crate::queue::{Hub, Taken};
 
 /// What waits for its turn may cost so much memory; beyond that the window is cut short.
 const MAX_HELD_BYTES: usize = 11 * 1024 * 1024;
-
-/// A line that ends so much later than all before it needs another one to be believed.
-const LEAP_NS: u64 = 10_000_000_000;
 
 /// A line that belongs further up in its input than this goes to the strays.
 const MAX_STEPS: usize = 32;

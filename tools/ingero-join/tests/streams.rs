@@ -371,3 +371,18 @@ fn a_thread_that_two_tracers_saw_asleep_slept_once() {
         [serde_json::Value::Null, true.into()]
     );
 }
+
+#[test]
+fn a_number_that_is_used_again_is_watched_anew() {
+    let exit = |stream: Stream, ns: u64| stream.put("sched", "sched_process_exit", ns, r#""pid":100,"tid":100"#);
+    let off = |stream: Stream, ns: u64| {
+        stream.put("sched", "sched_switch", ns, r#""dur_ns":1000,"pid":100,"tid":100,"state":"S","runq_ns":0"#)
+    };
+    let first = end_of(exit(off(Stream::of("ingero-sched").watch(at(0), 100), at(10)), at(20)), 90, "sched");
+    let second = exit(off(Stream::of("ingero-sched").watch(at(1), 100), at(10) + 700), at(20) + 700);
+    // The first tracer is not asked to watch the next process of that number.
+    let second = end_of(off(second.watch(at(30), 100), at(40)), 90, "sched");
+    let joined = joined([&first, &second], &[]).unwrap();
+    let double = |op: &str| joined.with_op(op).iter().map(|r| r.get("double").is_some()).collect::<Vec<_>>();
+    assert_eq!((double("sched_switch"), double("sched_process_exit")), (vec![false, true, false], vec![false, true]));
+}

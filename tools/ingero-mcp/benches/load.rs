@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "it prints figures")]
 
-#[path = "../tests/support/generate.rs"]
+#[path = "../tests/it/support/generate.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the tests")]
 mod generate;
 

@@ -1,4 +1,4 @@
-//! A server with one more tool, which panics: `tests/stdout.rs` sees what becomes of the session.
+//! A server with one more tool, which panics: `tests/it/stdout.rs` sees what becomes of the session.
 //!
 //!     with_a_bug RECORDING
 

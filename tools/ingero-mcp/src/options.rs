@@ -31,6 +31,9 @@ EXAMPLES
   sudo ingero-cuda | ingero-join <(sudo ingero-sched) | ingero-mcp --http 127.0.0.1:7410 --follow -
       a live pipeline
 
+Over HTTP a client sends a token; without --token-file or --token-env it is in a file that only you can read, and \
+stderr says where.
+
 In a client's configuration:
 
   {\"mcpServers\": {\"ingero\": {\"command\": \"ingero-mcp\", \"args\": [\"/path/to/joined.ndjson.zst\"]}}}
@@ -63,6 +66,11 @@ pub struct Options {
     /// The same with the token in this environment variable
     #[arg(long, value_name = "NAME", requires = "http", conflicts_with = "token_file")]
     pub token_env: Option<String>,
+
+    /// Serve every user of this machine, without a token; otherwise, at the loopback interface, a random one is written to a
+    /// file that only you can read, and stderr says where
+    #[arg(long, requires = "http", conflicts_with_all = ["token_file", "token_env"])]
+    pub no_token: bool,
 
     /// Accept this Host header besides those of the loopback interface (repeatable)
     #[arg(long, value_name = "HOST", requires = "http")]

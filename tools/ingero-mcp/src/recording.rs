@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ingero_chain::Report;
+use ingero_chain::model::Report;
 
 use crate::load::{Analyst, Plan};
 use crate::store::{Cancel, Seen, Store};

@@ -30,7 +30,7 @@ pub(crate) fn list(recordings: &[Arc<Recording>]) -> Vec<Resource> {
         resources.push(
             Resource::new(format!("{SUMMARY}{}", recording.name), format!("summary of {}", recording.name))
                 .with_title("Summary of a recording")
-                .with_description("Interval, counts, chains by severity, what was checked")
+                .with_description("Interval, counts, accounts, findings by severity, what was checked")
                 .with_mime_type("application/json"),
         );
     }
@@ -46,7 +46,7 @@ pub(crate) fn read(uri: &str, context: &Context<'_>) -> Option<Result<ReadResour
             let name = uri.strip_prefix(SUMMARY)?;
             let recording = context.recordings.iter().find(|r| r.name == name)?;
             match context.view(recording) {
-                Ok(view) => (plain(&overview(context, recording, &view)).to_string(), "application/json"),
+                Ok(view) => (plain(&overview(context, recording, &view, None)).to_string(), "application/json"),
                 Err(problem) => return Some(Err(problem)),
             }
         }

@@ -1,6 +1,7 @@
 //! Causes and the breakdown that they make up: nanoseconds that always add up to the lost time.
 
 use ingero_common::host::{Interner, Task};
+use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
 /// Why time was lost; `docs/schema.md`, "Causes", has the definitions.
@@ -166,7 +167,7 @@ impl Breakdown {
             for &(_, party, part) in self.lines.iter().filter(|(c, ..)| *c == cause) {
                 ns += part;
                 if party != Task::default() {
-                    who.push(WhoNs { pid: party.pid, comm: names.text(party.name).to_owned(), ns: part });
+                    who.push(WhoNs { pid: party.pid, comm: names.text(party.name).into(), ns: part });
                 }
             }
             // Equal parts in an order that doesn't depend on that of the records.
@@ -217,7 +218,7 @@ pub struct CauseLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OpNs {
     /// The API name.
-    pub op: String,
+    pub op: Traced,
     /// Its part, in nanoseconds.
     pub ns: u64,
 }
@@ -228,7 +229,7 @@ pub struct WhoNs {
     /// Process (TGID).
     pub pid: u32,
     /// Its thread's name.
-    pub comm: String,
+    pub comm: Traced,
     /// Its part, in nanoseconds.
     pub ns: u64,
 }

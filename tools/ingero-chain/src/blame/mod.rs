@@ -1,7 +1,8 @@
 //! What did the late thread go through?
 
+#[cfg(test)]
+mod agreement;
 pub(crate) mod breakdown;
-pub(crate) mod cpus;
 pub(crate) mod path;
 pub(crate) mod process_tree;
 

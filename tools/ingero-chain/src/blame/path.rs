@@ -328,8 +328,7 @@ fn ended_by(offs: &[OffCpuPart<'_>]) -> Vec<Thread> {
 ///              [ doubtful   ][ on a CPU         ]
 /// ```
 pub(crate) fn doubtful_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -> u64 {
-    let inside = losses.touching(pid, from_ns, to_ns).filter(|l| l.start_ns < to_ns && l.end_ns > from_ns);
-    inside.map(|l| l.end_ns.min(to_ns) - from_ns).max().unwrap_or(0)
+    losses.touching(pid, from_ns, to_ns).map(|l| l.end_ns.min(to_ns) - from_ns).max().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use ingero_common::host::TaskTable;
 
 /// A process and what descends from it, during some stretch of time.
 #[derive(Clone, Copy, Debug)]
-pub struct ProcessTree<'a> {
+pub(crate) struct ProcessTree<'a> {
     tasks: &'a TaskTable,
     head: u32,
     from_ns: u64,
@@ -13,12 +13,12 @@ pub struct ProcessTree<'a> {
 
 impl<'a> ProcessTree<'a> {
     /// The tree of process `head` during [`from_ns`, `to_ns`].
-    pub fn of(tasks: &'a TaskTable, head: u32, from_ns: u64, to_ns: u64) -> Self {
+    pub(crate) fn of(tasks: &'a TaskTable, head: u32, from_ns: u64, to_ns: u64) -> Self {
         Self { tasks, head, from_ns, to_ns }
     }
 
     /// Whether process `pid` belongs to it.
-    pub fn has(&self, pid: u32) -> bool {
+    pub(crate) fn has(&self, pid: u32) -> bool {
         pid == self.head
             || self.tasks.instances(pid).any(|life| {
                 let there = life.seen_ns <= self.to_ns && life.died_ns.is_none_or(|died| died >= self.from_ns);

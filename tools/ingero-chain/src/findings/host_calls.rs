@@ -1,5 +1,7 @@
 //! Time in calls that keep the host from feeding the GPU: by their share of the loop, not by comparison with themselves.
 
+use ingero_common::text::Traced;
+
 use crate::blame::Breakdown;
 use crate::findings::severity::{Certainty, MEDIUM_SHARE};
 use crate::findings::{About, Finder};
@@ -46,14 +48,14 @@ fn host_calls(about: &About<'_>, class: Class) -> Option<Finding> {
     }
     let breakdown = breakdown.scaled_to(lost_ns);
     let mut finding = about.finding(Kind::HostCalls, severity, &breakdown);
-    finding.id = format!("host_calls-{}-{}", about.process.pid, class.name());
+    finding.id = format!("host_calls-{}-{}", about.process.pid, class.name()).into();
     let (from_ns, to_ns) = about.account.loop_ns;
     (finding.lost.mono_ns, finding.lost.dur_ns) = (from_ns, to_ns - from_ns);
     finding.lost.n = ops.iter().map(|&(_, n, _)| n).sum();
     let names = &about.engine.names;
     let line = |&(key, n, ns): &(GroupKey, u64, u64)| OpLine {
-        op: names.text(key.op).to_owned(),
-        dir: Some(names.text(key.dir)).filter(|dir| !dir.is_empty()).map(str::to_owned),
+        op: names.text(key.op).into(),
+        dir: Some(names.text(key.dir)).filter(|dir| !dir.is_empty()).map(Traced::from),
         n,
         ns,
     };

@@ -11,6 +11,7 @@ mod total;
 
 use ingero_common::host::Name;
 use ingero_common::record::src;
+use ingero_common::text::Traced;
 
 use crate::blame::{Breakdown, share};
 use crate::findings::severity::{Certainty, Severity};
@@ -86,7 +87,7 @@ fn unique_ids(findings: &mut [Finding]) {
     for finding in findings {
         let n = seen.entry(finding.id.clone()).and_modify(|n| *n += 1).or_insert(1_u32);
         if *n > 1 {
-            finding.id = format!("{}-{n}", finding.id);
+            finding.id = format!("{}-{n}", finding.id.raw()).into();
         }
     }
 }
@@ -116,16 +117,16 @@ impl About<'_> {
     /// One that is about a kind of calls.
     fn about_call(&self, op: Kind, call: GroupKey, severity: Severity, breakdown: &Breakdown) -> Finding {
         let names = &self.engine.names;
-        let dir = Some(names.text(call.dir)).filter(|d| !d.is_empty()).map(str::to_owned);
+        let dir = Some(names.text(call.dir)).filter(|d| !d.is_empty());
         let name = names.text(call.op);
         let bytes = call.bytes().map(|(from, _)| format!("-{from}")).unwrap_or_default();
-        let dash_dir = dir.as_ref().map(|d| format!("-{d}")).unwrap_or_default();
+        let dash_dir = dir.map(|d| format!("-{d}")).unwrap_or_default();
         Finding {
-            id: format!("{}-{}-{name}{dash_dir}{bytes}", op.name(), self.process.pid),
+            id: format!("{}-{}-{name}{dash_dir}{bytes}", op.name(), self.process.pid).into(),
             call: CallPart {
-                call: name.to_owned(),
-                call_src: names.text(call.source).to_owned(),
-                dir,
+                call: name.into(),
+                call_src: names.text(call.source).into(),
+                dir: dir.map(Traced::from),
                 bytes: call.bytes().map(|(from, to)| [from, to]),
             },
             ..self.finding(op, severity, breakdown)
@@ -157,7 +158,7 @@ fn bare(engine: &Engine, op: Kind, pid: u32, name: Name, severity: Severity, bre
     Finding {
         src: src::CHAIN,
         op,
-        id: format!("{}-{pid}", op.name()),
+        id: format!("{}-{pid}", op.name()).into(),
         severity,
         lost: LostPart {
             lost_ns: breakdown.total_ns(),
@@ -166,7 +167,7 @@ fn bare(engine: &Engine, op: Kind, pid: u32, name: Name, severity: Severity, bre
             ..LostPart::default()
         },
         pid,
-        comm: engine.names.text(name).to_owned(),
+        comm: engine.names.text(name).into(),
         call: CallPart::default(),
         times: None,
         extra: Extra::default(),

@@ -1,16 +1,26 @@
 //! What the driver's own counter says of the GPU's use, and the part of a loop that it explains beyond what the calls do.
 //!
 //! The counter agrees with CUPTI's kernel times within 5 points (docs/gpu.md). It does not count copies, so time in which a
-//! copy may have run is never called idle by it.
+//! copy may have run is never called idle by it. What it says is about a second that is over: read 1.0 s after a loop that keeps
+//! an H200 busy had begun, it still said 1 %, and 94 % a second later. So samples count from a second after the loop's beginning.
+//!
+//! ```text
+//!   loop       |=====================================|          busy all the time
+//!   samples   ...| 1 % | 94 % | 94 % | 95 % |  94 % |...
+//!                        ^------ these -----^                   those after it tell of the loop as well, and of what follows
+//! ```
 
-use crate::input::samples::Samples;
+use crate::input::samples::{Sample, Samples};
 use crate::process::Account;
 use crate::process::class::Class;
 
 /// How far the counter was off where it was compared with CUPTI, as a share of the time.
 const COUNTER_ERROR: f64 = 0.05;
-/// The samples must cover so much of a loop.
-const MIN_COVERED: f64 = 0.5;
+/// How long after the time that it is about the counter is read, at most.
+pub(crate) const COUNTER_LAG_NS: u64 = 1_000_000_000;
+/// So many samples are needed, and they must cover so much of the loop to speak for all of it.
+const MIN_SAMPLES: u32 = 2;
+const MIN_COVERED: f64 = 0.25;
 
 /// The GPU's use over a loop, and what of the loop was bound by its launches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,17 +34,19 @@ pub(crate) struct Counted {
 /// is taken for the process's: a loop is not said to leave its GPU idle because others are.
 pub(crate) fn of(samples: &Samples, account: &Account) -> Option<Counted> {
     let (from_ns, to_ns) = account.loop_ns;
-    let (mut busy_ns, mut covered_ns) = (Vec::<f64>::new(), 0.0);
-    for sample in samples.over(from_ns, to_ns).filter(|sample| !sample.gpus_pct.is_empty()) {
-        let overlap_ns = (sample.end_ns.min(to_ns) - sample.start_ns.max(from_ns)) as f64;
+    let (mut busy_ns, mut covered_ns, mut n) = (Vec::<f64>::new(), 0.0, 0);
+    let inside = |sample: &&Sample| sample.start_ns >= from_ns.saturating_add(COUNTER_LAG_NS) && sample.end_ns <= to_ns;
+    for sample in samples.over(from_ns, to_ns).filter(inside).filter(|sample| !sample.gpus_pct.is_empty()) {
+        let overlap_ns = (sample.end_ns - sample.start_ns) as f64;
         covered_ns += overlap_ns;
+        n += 1;
         busy_ns.resize(busy_ns.len().max(sample.gpus_pct.len()), 0.0);
         for (busy_ns, pct) in busy_ns.iter_mut().zip(&sample.gpus_pct) {
             *busy_ns += overlap_ns * pct / 100.0;
         }
     }
     let loop_ns = account.loop_len_ns() as f64;
-    if covered_ns < loop_ns * MIN_COVERED || covered_ns == 0.0 {
+    if n < MIN_SAMPLES || covered_ns < loop_ns * MIN_COVERED {
         return None;
     }
     let busy = busy_ns.into_iter().fold(0.0, f64::max) / covered_ns;

@@ -2,4 +2,5 @@
 
 pub(crate) mod activity;
 pub(crate) mod counter;
+mod events;
 pub(crate) mod outstanding;

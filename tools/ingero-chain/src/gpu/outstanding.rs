@@ -33,12 +33,15 @@
 //!   launch launch launch …  (800 since any wait)       a slow launch may wait for room, as it should
 //! ```
 //!
-//! What an event tells is not known, since events are not on record: a wait for one counts as a wait for what had been
-//! enqueued before the wait for the event before it, as in a loop that stays a step or two ahead of the GPU.
+//! Waiting for an event, or a query that finds it done, counts for what lies before it (`events`). Where that is not on record,
+//! it counts as a wait for room for what had been enqueued before the wait for the event before it, as in a loop that stays a
+//! step or two ahead of the GPU, and proves nothing.
 
 use ingero_common::cuda_api::{Class, Device, Drain, Function};
 use ingero_common::host::HashMap;
 use ingero_common::record::Record;
+
+use super::events::{Covered, Events};
 
 /// What is known of an operation; `None` = it is in no table, and may give the GPU work.
 pub(crate) type Known = Option<&'static Function>;
@@ -60,7 +63,7 @@ const PER_THREAD: &str = "0x2";
 
 /// A stream as far as it can be told from others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Stream {
+pub(super) enum Stream {
     /// The default stream of a device, or not known.
     Default,
     /// The default stream of a thread.
@@ -133,6 +136,15 @@ struct Queue {
     before_event: u64,
 }
 
+impl Queue {
+    /// All that was enqueued by `upto_ns` is done. Says whether (1) or not (0) that was the last of it.
+    fn done_by(&mut self, upto_ns: u64) -> usize {
+        let done = self.pending_ns.is_some_and(|last_ns| last_ns <= upto_ns);
+        self.pending_ns = self.pending_ns.filter(|_| !done);
+        usize::from(done)
+    }
+}
+
 /// What one process has enqueued and not waited for.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
@@ -146,6 +158,7 @@ pub(crate) struct Outstanding {
     /// A query has heard of work that is in no record, and nothing has been waited for since.
     unrecorded: bool,
     devices: Devices,
+    events: Events,
 }
 
 impl Outstanding {
@@ -196,14 +209,30 @@ impl Outstanding {
         let stream = Stream::of(record);
         self.devices.add(record, function);
         let drain = function.map_or(Drain::No, |function| function.drains(record.dir.as_deref()));
-        let waits = drain != Drain::No || function.is_some_and(|function| function.class == Class::Sync);
+        let event = record.event.as_deref();
         if function.is_some_and(|function| function.class == Class::Query) && record.ret == Some(0) {
             self.unrecorded = false;
         }
-        if waits {
-            self.wait(drain, &stream, start_ns, end_ns, record.ret);
-        } else if enqueues(function) {
-            self.enqueue(stream, end_ns);
+        match (function.map(|function| function.class), event) {
+            (Some(Class::Record), Some(event)) => self.events.record(event, stream, start_ns),
+            (Some(Class::StreamWait), Some(event)) => self.events.stream_waits(stream, event),
+            // A query that finds everything done.
+            (Some(Class::Query), _) if record.ret != Some(0) => {}
+            (Some(Class::Query), Some(event)) => self.wait_event(event, start_ns, end_ns),
+            (Some(Class::Query), None) if record.stream.is_some() => {
+                self.wait(Drain::Stream, &stream, start_ns, end_ns)
+            }
+            _ if drain != Drain::No || function.is_some_and(|function| function.class == Class::Sync) => {
+                if record.ret.is_none_or(|ret| ret == 0) {
+                    self.make_room(drain, &stream);
+                    match event {
+                        Some(event) => self.wait_event(event, start_ns, end_ns),
+                        None => self.wait(drain, &stream, start_ns, end_ns),
+                    }
+                }
+            }
+            _ if enqueues(function) => self.enqueue(stream, end_ns),
+            _ => {}
         }
     }
 
@@ -228,31 +257,43 @@ impl Outstanding {
         queue.all += 1;
     }
 
-    /// A synchronising call that returned; one that waits for an event proves nothing ([`Drain::No`]).
-    fn wait(&mut self, drain: Drain, stream: &Stream, start_ns: u64, end_ns: u64, ret: Option<i64>) {
-        if ret.is_some_and(|ret| ret != 0) {
-            return;
-        }
-        self.make_room(drain, stream);
-        let handle = matches!(stream, Stream::Handle(_)) && drain == Drain::Stream;
-        if self.devices.many && !handle {
-            return;
-        }
-        let done = |queue: &mut Queue| {
-            let done = queue.pending_ns.is_some_and(|last_ns| last_ns <= start_ns);
-            queue.pending_ns = queue.pending_ns.filter(|_| !done);
-            usize::from(done)
-        };
+    /// All that was enqueued to a stream, or to the device, before `start_ns` is done.
+    fn wait(&mut self, drain: Drain, stream: &Stream, start_ns: u64, end_ns: u64) {
         match drain {
-            Drain::Context => {
-                self.pending -= self.queues.values_mut().map(done).sum::<usize>();
+            Drain::Context if !self.devices.many => {
+                let done = self.queues.values_mut().map(|queue| queue.done_by(start_ns)).sum::<usize>();
+                self.pending -= done;
                 self.overflow_ns = self.overflow_ns.filter(|last_ns| *last_ns > start_ns);
+                self.waited_ns = self.waited_ns.max(Some(end_ns));
+                self.unrecorded = false;
             }
-            Drain::Stream => self.pending -= self.queues.get_mut(stream).map_or(0, done),
-            Drain::No | Drain::Copy => return,
+            Drain::Stream => {
+                let covered = self.events.covered(stream, start_ns);
+                self.done(&covered, end_ns);
+            }
+            Drain::Context | Drain::No | Drain::Copy => {}
         }
-        self.waited_ns = self.waited_ns.max(Some(end_ns));
-        self.unrecorded = false;
+    }
+
+    /// All that lies before an event is done, if it had been recorded by then.
+    fn wait_event(&mut self, event: &str, start_ns: u64, end_ns: u64) {
+        if let Some(covered) = self.events.of(event).cloned()
+            && covered.values().all(|&upto_ns| upto_ns <= start_ns)
+        {
+            self.done(&covered, end_ns);
+        }
+    }
+
+    /// Default streams of several devices can't be told apart; a handle is of one device.
+    fn done(&mut self, covered: &Covered, end_ns: u64) {
+        for (stream, &upto_ns) in covered {
+            if self.devices.many && !matches!(stream, Stream::Handle(_)) {
+                continue;
+            }
+            self.pending -= self.queues.get_mut(stream).map_or(0, |queue| queue.done_by(upto_ns));
+            self.waited_ns = self.waited_ns.max(Some(end_ns));
+            self.unrecorded = false;
+        }
     }
 
     /// What was waited for is outstanding no more. Where it isn't sure what that was, the queues count as emptied: a slow
@@ -312,6 +353,25 @@ mod tests {
         assert!(!run(&[L7, r#""op":"cudaEventSynchronize""#]));
         assert!(run(&[L, r#""op":"cudaMemcpy","dir":"d2h""#]));
         assert!(!run(&[L, r#""op":"cudaMemcpy","dir":"h2d""#]));
+    }
+
+    #[test]
+    fn events_cover_what_lies_before_them() {
+        let record = |e: u32, s: u32| format!(r#""op":"cudaEventRecord","event":"0x{e}","stream":"0x{s}""#);
+        let waits = |e: u32, s: u32| format!(r#""op":"cudaStreamWaitEvent","event":"0x{e}","stream":"0x{s}""#);
+        let sync = |e: u32| format!(r#""op":"cudaEventSynchronize","event":"0x{e}""#);
+        assert!(run(&[L7, &record(1, 7), &sync(1)]));
+        assert!(!run(&[&record(1, 7), L7, &sync(1)]), "the launch came after it");
+        assert!(!run(&[L7, &record(1, 7), &sync(2)]), "another event");
+        assert!(!run(&[L7, &record(1, 7), L7, &sync(1)]));
+        assert!(!run(&[L7, &record(1, 7), L9, &sync(1)]), "another stream");
+        assert!(run(&[L7, &record(1, 7), &waits(1, 9), L9, &record(2, 9), &sync(2)]), "one follows the other");
+        assert!(run(&[L7, &record(1, 7), &waits(1, 9), L9, r#""op":"cudaStreamSynchronize","stream":"0x9""#]));
+        assert!(!run(&[L7, &record(1, 7), L9, &record(2, 9), &waits(1, 9), &sync(2)]), "it was made to wait later");
+        let query = |ret: i32| format!(r#""op":"cudaEventQuery","event":"0x1","ret":{ret}"#);
+        assert!(run(&[L7, &record(1, 7), &query(0)]) && !run(&[L7, &record(1, 7), &query(600)]));
+        assert!(run(&[L7, r#""op":"cudaStreamQuery","stream":"0x7","ret":0"#]));
+        assert!(!run(&[L7, r#""op":"cudaStreamQuery","stream":"0x7""#]), "what it heard is not on record");
     }
 
     fn may_wait(calls: &[(&str, usize)], then: &str) -> bool {

@@ -1,10 +1,7 @@
 //! The time of the stream: where it begins, how far it has been read, and what wall clock time that was.
 
 use ingero_common::clock::{Ts, WallClock, parse_ts};
-use ingero_common::record::Record;
-
-/// A record that ends so much later than all before it is believed once the next one confirms it.
-pub(super) const LEAP_NS: u64 = 3_600_000_000_000;
+use ingero_common::record::{LEAP_NS, Record};
 
 /// See the head of the file.
 #[derive(Debug, Default)]

@@ -1,9 +1,13 @@
 //! How complete the stream is.
 
 use ingero_common::host::Loss;
+use ingero_common::text::Traced;
 
 /// Hosts that the report names.
 const MAX_HOSTS: usize = 8;
+
+/// The newest version of the contract that is understood here.
+const NEWEST_SCHEMA: u64 = 2;
 
 /// Counts of records, of those that are missing, and of lines that were none.
 #[derive(Debug, Default)]
@@ -18,7 +22,9 @@ pub(crate) struct Coverage {
     /// An input broke off since the last record.
     pub(super) broken_here: bool,
     /// Who was traced, by the names that `start` records give.
-    pub(crate) hosts: Vec<String>,
+    pub(crate) hosts: Vec<Traced>,
+    /// The first version of the contract in a `start` record that is not understood here.
+    pub(crate) unknown_schema: Option<u64>,
     pub(crate) lost: u64,
     pub(crate) late: u64,
     /// Records of a second tracer beside another one of its kind.
@@ -34,10 +40,15 @@ impl Coverage {
     }
 
     /// The host that a `start` record names.
-    pub(super) fn host(&mut self, host: String) {
+    pub(super) fn host(&mut self, host: Traced) {
         if !self.hosts.contains(&host) && self.hosts.len() < MAX_HOSTS {
             self.hosts.push(host);
         }
+    }
+
+    /// The version of the contract that a `start` record says its stream follows.
+    pub(super) fn schema(&mut self, schema: Option<u64>) {
+        self.unknown_schema = self.unknown_schema.or(schema.filter(|&schema| schema > NEWEST_SCHEMA));
     }
 
     /// What the bad lines since the last record may have been, or what could not be read, lies between it (`now_ns`) and one

@@ -25,9 +25,10 @@ impl Engine {
             "start" => {
                 self.clock.start(record);
                 self.tracers.start(record);
+                self.coverage.schema(record.schema);
                 let host = record.host.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
                 if let Some(host) = host {
-                    self.coverage.host(host);
+                    self.coverage.host(host.into());
                 }
             }
             "watch" => {

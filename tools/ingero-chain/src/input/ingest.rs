@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use ingero_common::host::{
     CpuTimeline, HashMap, HashSet, InstanceId, Interner, Losses, Program, Side, TaskTable, Tracers,
 };
-use ingero_common::record::{Parsed, Record, SysSample, parse, src};
+use ingero_common::record::{LEAP_NS, Parsed, Record, SysSample, parse, src};
 
 use crate::blame::path::Sources;
-use crate::input::clock::{Clock, LEAP_NS};
+use crate::input::clock::Clock;
 use crate::input::coverage::Coverage;
 use crate::input::kills::Kills;
 use crate::input::samples::{GpuSamples, Samples};
@@ -19,9 +19,9 @@ use crate::stats::calls::Facts;
 use crate::stats::totals::Stats;
 
 /// A stretch is judged so long after its end: records may be late (ingero-join's window, and what its inputs are late among
-/// themselves), a sample of the machine covers the second before it, and when a thread left its CPU is told of when it comes
-/// back (`cpu_timeline`).
-const SETTLE_NS: u64 = 1_500_000_000;
+/// themselves), a sample of the machine covers the second before it and what it says of the GPU one more, and when a thread left
+/// its CPU is told of when it comes back (`cpu_timeline`).
+const SETTLE_NS: u64 = 2_500_000_000;
 /// Old intervals are dropped, and gaps settled, once in so many records.
 const HOUSEKEEPING: u64 = 16_384;
 

@@ -18,7 +18,7 @@ const SAME_KILL_NS: u64 = 1_000_000_000;
 
 /// One kill.
 #[derive(Clone, Debug)]
-pub struct Kill {
+pub(crate) struct Kill {
     /// When, CLOCK_MONOTONIC nanoseconds.
     pub at_ns: u64,
     /// The victim; the name is empty where the kernel doesn't tell it.
@@ -41,13 +41,13 @@ struct Resident {
 
 /// The kills, oldest first.
 #[derive(Debug, Default)]
-pub struct Kills {
+pub(crate) struct Kills {
     all: VecDeque<Kill>,
 }
 
 impl Kills {
     /// Takes note of one; `line` is the record as it was read.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         record: &Record<'_>,
         line: &[u8],
@@ -81,12 +81,12 @@ impl Kills {
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Kill> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Kill> {
         self.all.iter()
     }
 
     /// Those in [`from_ns`, `to_ns`].
-    pub fn between(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Kill> {
+    pub(crate) fn between(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Kill> {
         self.all.iter().filter(move |kill| (from_ns..=to_ns).contains(&kill.at_ns))
     }
 }

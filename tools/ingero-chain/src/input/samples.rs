@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use crate::gpu::counter::COUNTER_LAG_NS;
 use ingero_common::record::SysSample;
 use serde::Deserialize;
 
 /// The `gpu` key of a `sys` `sample` record.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct GpuSamples {
+pub(crate) struct GpuSamples {
     gpu: Vec<GpuSample>,
 }
 
@@ -20,7 +21,7 @@ struct GpuSample {
 
 /// The machine over one interval.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub(crate) struct Sample {
     pub(crate) start_ns: u64,
     pub(crate) end_ns: u64,
     /// Busy share of all CPUs, percent.
@@ -43,7 +44,7 @@ pub struct Sample {
 
 impl Sample {
     /// How long the cgroup of process `pid` was throttled, in nanoseconds; 0 where it is under no limit.
-    pub fn throttled_ns(&self, pid: u32) -> u64 {
+    pub(crate) fn throttled_ns(&self, pid: u32) -> u64 {
         self.throttled.iter().find(|(p, _)| *p == pid).map_or(0, |&(_, ns)| ns)
     }
 }
@@ -57,7 +58,7 @@ const STEAL_FROM_PCT: f64 = 5.0;
 
 /// What is known about a CPU quota in some stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quota {
+pub(crate) enum Quota {
     /// No sample covers it.
     Unknown,
     /// Samples cover it and the process's counters stood still.
@@ -70,13 +71,13 @@ pub enum Quota {
 
 /// The samples, oldest first.
 #[derive(Debug, Default)]
-pub struct Samples {
+pub(crate) struct Samples {
     all: VecDeque<Sample>,
 }
 
 impl Samples {
     /// Takes note of a sample over [`start_ns`, `end_ns`].
-    pub fn add(&mut self, start_ns: u64, end_ns: u64, sample: &SysSample, gpus: &GpuSamples) {
+    pub(crate) fn add(&mut self, start_ns: u64, end_ns: u64, sample: &SysSample, gpus: &GpuSamples) {
         let throttled = sample.quota.iter().flat_map(|q| q.pids.iter().map(|&pid| (pid, q.throttled_ns))).collect();
         self.all.push_back(Sample {
             start_ns,
@@ -96,20 +97,22 @@ impl Samples {
     }
 
     /// Those that overlap [`from_ns`, `to_ns`].
-    pub fn over(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Sample> {
+    pub(crate) fn over(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Sample> {
         // Ordered by end, about equally long: the search may start near.
         let first = self.all.partition_point(|s| s.end_ns <= from_ns);
         self.all.range(first..).take_while(move |s| s.start_ns < to_ns)
     }
 
     /// Mean use of the GPUs over [`from_ns`, `to_ns`], percent; `None` where it was not sampled.
-    pub fn gpu_pct(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+    pub(crate) fn gpu_pct(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
         let all: Vec<f64> = self.over(from_ns, to_ns).flat_map(|sample| &sample.gpus_pct).copied().collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
-    /// The lowest use of any GPU in any sample over [`from_ns`, `to_ns`], percent; `None` where these do not cover all of it.
+    /// The lowest use of any GPU in any sample that may be about [`from_ns`, `to_ns`], percent; `None` where these do not cover
+    /// all of it.
     pub(crate) fn least_gpu_pct(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
+        let to_ns = to_ns.saturating_add(COUNTER_LAG_NS);
         let (mut known_to_ns, mut least_pct) = (from_ns, f64::INFINITY);
         for sample in self.over(from_ns, to_ns).filter(|sample| !sample.gpus_pct.is_empty()) {
             if sample.start_ns <= known_to_ns {
@@ -121,7 +124,7 @@ impl Samples {
     }
 
     /// What the quota counters of process `pid` did in [`from_ns`, `to_ns`].
-    pub fn quota(&self, pid: u32, from_ns: u64, to_ns: u64) -> Quota {
+    pub(crate) fn quota(&self, pid: u32, from_ns: u64, to_ns: u64) -> Quota {
         let (mut known_to_ns, mut grew_ns, mut free) = (from_ns, 0, false);
         for sample in self.over(from_ns, to_ns) {
             let Some(&(_, throttled_ns)) = sample.throttled.iter().find(|(p, _)| *p == pid) else { continue };
@@ -143,7 +146,7 @@ impl Samples {
 
     /// How much of `ns` that a thread seemed to be on a CPU in [`from_ns`, `to_ns`] the hypervisor may have
     /// run others: stolen time as a part of the time that CPUs were busy, which it counts in.
-    pub fn stolen_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
+    pub(crate) fn stolen_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         let mut stolen = 0.0;
         for sample in self.over(from_ns, to_ns).filter(|s| s.steal_pct >= STEAL_FROM_PCT) {
             let overlap = to_ns.min(sample.end_ns).saturating_sub(from_ns.max(sample.start_ns));

@@ -105,7 +105,7 @@ impl Engine {
             if tid == pid {
                 life.name = this.name;
             }
-            self.stats(record, start_ns, end_ns, |stats| stats.switch(&off, cpu));
+            self.stats(record, start_ns, end_ns, |stats| stats.switch(&off));
         }
     }
 }

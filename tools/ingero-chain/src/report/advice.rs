@@ -2,13 +2,13 @@
 //! records don't say why.
 
 use ingero_common::cuda_api::Class;
-use ingero_common::text::{Bytes, Nanos};
+use ingero_common::text::{Bytes, Nanos, Traced};
 
-use crate::blame::cpus::CpuSet;
 use crate::blame::process_tree::ProcessTree;
 use crate::blame::{Cause, CauseLine, WhoNs};
+use crate::report::machine::Machine;
 use crate::report::model::{Advice, Finding, Kind};
-use crate::report::sentences::{Machine, count, cpu_list, gpu_at_work, in_thread, name, named, parties, phrase, who};
+use crate::report::sentences::{count, gpu_at_work, name, named, phrase, tasks, threads, who};
 
 /// What to try, for each cause that is large enough to be named.
 pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -> Vec<Advice> {
@@ -18,36 +18,25 @@ pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -
         all.push(oom_advice(finding, bytes, machine));
     }
     let by_cause = !matches!(finding.op, Kind::HostCalls | Kind::LaunchBound);
-    for line in named(finding).filter(|_| by_cause) {
-        let took = format!("{} of {} lost", Nanos(line.ns), Nanos(finding.lost.lost_ns));
-        if let Some((text, because)) = advice_for(finding, line, tree, machine, &took) {
-            all.push(Advice { text, because, up_to_ns: line.ns });
-        }
-    }
-    let is_named = |causes: [Cause; 2]| named(finding).any(|line| causes.contains(&line.cause));
-    if machine.throttled_ns > 0
-        && is_named([Cause::CpuWait, Cause::WorkerCpuWait])
-        && !is_named([Cause::Quota, Cause::WorkerQuota])
-    {
-        let text = "look at the CPU limit of the container or cgroup (cpu.max), too".to_owned();
-        let because = format!(
-            "it throttled {} for {} in that time while others had the CPUs; how much of the waiting that was is not on record",
-            name(finding),
-            Nanos(machine.throttled_ns)
-        );
-        all.push(Advice { text, because, up_to_ns: 0 });
-    }
-    // Something regular in what the process does by itself is a lead; data that comes late comes late at each step.
+    let about = About { finding, tree, machine };
+    all.extend(named(finding).filter(|_| by_cause).filter_map(|line| about.advice(line)));
+    all.extend(about.limit_as_well());
+    // Something regular in what the process does by itself is a lead, unless it is what its loop consists of. Data that comes
+    // late comes late at each step.
+    let each_step = finding.lost.n.saturating_mul(2) > machine.drains && machine.drains > 0;
     let own =
         matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
     if let Some(period) = finding.times.as_ref().and_then(|times| times.period)
         && own
+        && !each_step
         && !all.is_empty()
     {
-        let text = format!("look for what {} does every {}", name(finding), Nanos(period.ns));
         let (calls, apart) = (count(period.every, "call"), Nanos(period.ns));
-        let because = format!("{} occurrences, one in {calls}, {apart} apart", finding.lost.n);
-        all.push(Advice { text, because, up_to_ns: 0 });
+        all.push(Advice {
+            text: format!("look for what {} does every {apart}", name(finding)),
+            because: format!("{} occurrences, one in {calls}, {apart} apart", finding.lost.n),
+            up_to_ns: 0,
+        });
     }
     all
 }
@@ -57,7 +46,7 @@ fn of_kind(finding: &Finding) -> Option<Advice> {
     let took = Nanos(finding.lost.lost_ns);
     let (text, because) = match (finding.op, finding.extra.class) {
         (Kind::HostCalls, Some("memory")) => (
-            "keep memory allocated: a caching allocator, no emptying of its cache, buffers that are used again",
+            "keep memory allocated: use a caching allocator, do not empty its cache, use buffers again",
             format!("allocating and freeing took {took} of the loop"),
         ),
         (Kind::HostCalls, Some("load")) => (
@@ -70,7 +59,7 @@ fn of_kind(finding: &Finding) -> Option<Advice> {
         ),
         (Kind::LaunchBound, _) => (
             "launch less and larger work: CUDA graphs, torch.compile, larger batches, fewer small kernels",
-            "the GPU is done with what it was given before the host gives it more".to_owned(),
+            "the GPU finishes its work before the host enqueues more".to_owned(),
         ),
         _ => return None,
     };
@@ -80,137 +69,190 @@ fn of_kind(finding: &Finding) -> Option<Advice> {
 /// A victim that had little resident is not what used the memory.
 fn oom_advice(finding: &Finding, resident_bytes: u64, machine: &Machine) -> Advice {
     let had = format!("{} had {} resident", name(finding), Bytes(resident_bytes));
-    match machine.mem_avail_bytes {
-        Some(avail_bytes) if avail_bytes > resident_bytes => Advice {
-            text: "raise the memory limit of its container or cgroup (memory.max), or use less in it: fewer workers, less prefetching".into(),
-            because: format!("{had}, while the machine had {} to give: a limit was reached, not the machine's end", Bytes(avail_bytes)),
-            up_to_ns: 0,
-        },
-        _ => Advice { text: "use less memory: fewer workers, less prefetching, smaller batches".into(), because: had, up_to_ns: 0 },
-    }
+    let (text, because) = match machine.mem_avail_bytes {
+        Some(avail_bytes) if avail_bytes > resident_bytes => (
+            "raise the memory limit of its container or cgroup (memory.max), or use less in it: fewer workers, less prefetching",
+            format!("{had}, while the machine had {} available: a limit was reached", Bytes(avail_bytes)),
+        ),
+        _ => ("use less memory: fewer workers, less prefetching, smaller batches", had),
+    };
+    Advice { text: text.to_owned(), because, up_to_ns: 0 }
 }
 
-fn advice_for(
-    finding: &Finding,
-    line: &CauseLine,
-    tree: &ProcessTree<'_>,
-    machine: &Machine,
-    took: &str,
-) -> Option<(String, String)> {
-    let who = who(line);
-    let in_call = finding.op == Kind::SlowCall;
-    let busy = |because: String| match machine.samples {
-        0 => because,
-        _ => format!("{because}; CPUs {:.0} % busy", machine.cpu_pct),
-    };
-    let (text, because) = match line.cause {
-        Cause::HostCpu => (
-            "move this work off the thread that feeds the GPU (worker processes, prefetching), or make it cheaper; a profiler of the host code shows where it goes".to_owned(),
-            format!("the feeding thread{} was on a CPU for {took}, not waiting for anybody", in_thread(line)),
-        ),
-        Cause::CpuWait if who.is_empty() => (
-            "give the process more CPUs, or run less beside it".to_owned(),
-            busy(format!("it was runnable without a CPU for {took}")) + &ran_on("it", &machine.own_cpus),
-        ),
-        Cause::CpuWait => match rivals(line, tree) {
+/// What advice is made from.
+struct About<'a> {
+    finding: &'a Finding,
+    tree: &'a ProcessTree<'a>,
+    machine: &'a Machine,
+}
+
+impl About<'_> {
+    /// What to try against one cause.
+    fn advice(&self, line: &CauseLine) -> Option<Advice> {
+        let (text, because) = match line.cause {
+            Cause::CpuWait => self.cpu_wait(line),
+            Cause::WorkerCpuWait => self.worker_cpu_wait(line),
+            Cause::WorkerCpu => self.worker_cpu(line),
+            Cause::DriverCpu | Cause::Blocked => self.in_call(line)?,
+            _ => self.other(line)?,
+        };
+        // To watch a process brings nothing yet.
+        let up_to_ns = if line.cause == Cause::Wait { 0 } else { line.ns };
+        Some(Advice { text, because, up_to_ns })
+    }
+
+    fn took(&self, line: &CauseLine) -> String {
+        format!("{} of {} lost", Nanos(line.ns), Nanos(self.finding.lost.lost_ns))
+    }
+
+    /// How busy the CPUs were, as a part of a reason.
+    fn busy(&self, because: String) -> String {
+        match self.machine.samples {
+            0 => because,
+            _ => format!("{because}; the machine's CPUs were {:.0} % busy", self.machine.cpu_pct),
+        }
+    }
+
+    fn cpu_wait(&self, line: &CauseLine) -> (String, String) {
+        let (who, took) = (who(line), self.took(line));
+        let because = format!("it was runnable without a CPU for {took}");
+        if who.is_empty() {
+            return ("give the process more CPUs, or run less beside it".to_owned(), self.busy(because));
+        }
+        match rivals(line, self.tree) {
             Some(rivals) => (
                 format!("keep {rivals} off this process's CPUs (cpuset, taskset, nice, another host)"),
-                busy(format!("it was runnable without a CPU for {took}; {who} had it")) + &ran_on("it", &machine.own_cpus),
+                self.busy(format!("{because}; {who} had it")),
             ),
             None => (
-                more_cpus("fewer threads and workers", "it", &machine.own_cpus),
-                busy(format!("it was runnable without a CPU for {took}; {who} had it, mostly its own threads and workers"))
-                    + &ran_on("it", &machine.own_cpus),
+                "fewer threads and workers, or more CPUs".to_owned(),
+                self.busy(format!("{because}; {who} had it, mostly its own threads and workers")),
             ),
-        },
-        Cause::Quota | Cause::WorkerQuota => (
-            "raise the CPU limit of the container or cgroup (cpu.max), or run fewer threads in it".to_owned(),
-            busy(format!("runnable and throttled, {took}, while a CPU was free")),
-        ),
-        Cause::IoWait | Cause::WorkerIo if machine.swap_grew_bytes > 0 => (
-            "free memory or use less of it: the machine swaps".to_owned(),
-            format!("waiting in D for {took} while swap grew by {}", Bytes(machine.swap_grew_bytes)),
-        ),
-        Cause::IoWait => (
-            "read ahead or from faster storage; keep the data in memory if it fits".to_owned(),
-            format!("the thread waited in D for {took}"),
-        ),
-        Cause::WorkerIo => (
-            "more workers that read ahead, faster storage, or the data in memory".to_owned(),
-            format!("the time of {who} in D: {took}"),
-        ),
-        Cause::WorkerCpu if named(finding).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait)) => (
-            "cheaper work for each item: more workers would wait for a CPU too".to_owned(),
-            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
-        ),
-        Cause::WorkerCpu if machine.worker_cpus.is_some() => (
-            more_cpus("cheaper work for each item", "the workers", &machine.worker_cpus),
-            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}"))
-                + &ran_on("they", &machine.worker_cpus),
-        ),
-        Cause::WorkerCpu => (
-            "more workers or prefetching if CPUs are free, else cheaper work for each item".to_owned(),
-            busy(format!("the time of {who} on a CPU, while the GPU's process waited: {took}")),
-        ),
-        Cause::WorkerCpuWait => (
-            match rivals(line, tree) {
-                Some(rivals) => {
-                    format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)")
-                }
-                None => more_cpus("fewer workers or threads", "the workers", &machine.worker_cpus),
-            },
-            busy(format!("workers were runnable without a CPU for {took}{}", had_by(&who)))
-                + &ran_on("they", &machine.worker_cpus),
-        ),
-        Cause::Wait => (
-            format!("watch {} as well (ingero-sched --pid) to see what it does", line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid))),
-            format!("the process waited for it for {took}, and nothing more is on record"),
-        ),
-        Cause::DriverCpu | Cause::Blocked if in_call && finding.extra.queue_may_be_full => (
-            "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for it and no fault; \
-             else look for what makes the driver work or wait in this call"
-                .to_owned(),
-            format!("{} for {took}, {}", phrase(line), before_queue(finding)),
-        ),
-        Cause::DriverCpu if in_call && !gpu_at_work(finding) => (
-            "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)".to_owned(),
-            format!("on the CPU inside the call, beyond the usual, for {took}"),
-        ),
-        Cause::Sleep => (
-            "find what it slept in: a pause or a poll".to_owned(),
-            format!("asleep for {took}, until a timer or an interrupt woke it"),
-        ),
-        Cause::CudaCall => (
-            "keep memory allocated (a caching allocator, no emptying of its cache), and load code before the loop".to_owned(),
-            format!("{}: {took}, while the GPU was idle", phrase(line)),
-        ),
-        Cause::Steal => (
-            "ask for dedicated CPUs of the hypervisor".to_owned(),
-            format!("up to {:.0} % of CPU time was stolen", machine.steal_pct),
-        ),
-        _ => return None,
-    };
-    Some((text, because))
-}
-
-/// That threads ran on some CPUs only, as a part of a reason.
-fn ran_on(who: &str, set: &Option<CpuSet>) -> String {
-    set.as_ref().map_or_else(String::new, |set| format!(", but {who} ran on {} only", cpu_list(set)))
-}
-
-/// What to try, or more CPUs: those of the machine that it doesn't use, where that is known.
-fn more_cpus(what: &str, whom: &str, set: &Option<CpuSet>) -> String {
-    match set {
-        None => format!("{what}, or more CPUs"),
-        Some(set) => {
-            format!("let {whom} run on more than {} (taskset, cpuset of its container), or {what}", cpu_list(set))
         }
+    }
+
+    fn worker_cpu_wait(&self, line: &CauseLine) -> (String, String) {
+        let text = match rivals(line, self.tree) {
+            Some(rivals) => format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)"),
+            None => "fewer workers or threads, or more CPUs".to_owned(),
+        };
+        let had =
+            Some(who(line)).filter(|who| !who.is_empty()).map(|who| format!("; {who} had it")).unwrap_or_default();
+        (text, self.busy(format!("workers were runnable without a CPU for {}{had}", self.took(line))))
+    }
+
+    fn worker_cpu(&self, line: &CauseLine) -> (String, String) {
+        let crowded = named(self.finding).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait));
+        let text = match crowded {
+            true => "make the work for each item cheaper: more workers would wait for a CPU too",
+            false => {
+                "make the work for each item cheaper, or use more workers and prefetching if the CPUs that they may use are not busy"
+            }
+        };
+        let because = format!("{} computed for {} while the GPU's process waited", who(line), self.took(line));
+        (text.to_owned(), self.busy(because))
+    }
+
+    /// Time inside a call: only of slow calls is it known that there is too much of it.
+    fn in_call(&self, line: &CauseLine) -> Option<(String, String)> {
+        let (finding, took) = (self.finding, self.took(line));
+        if finding.op != Kind::SlowCall {
+            return None;
+        }
+        if finding.extra.queue_may_be_full {
+            return Some((
+                "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for it and no fault; \
+                 else look for what makes the driver work or wait in this call"
+                    .to_owned(),
+                format!("{} for {took}, {}", phrase(line), before_queue(finding)),
+            ));
+        }
+        (line.cause == Cause::DriverCpu && !gpu_at_work(finding)).then(|| {
+            (
+                "look for what makes the driver work in this call (pageable memory, first touches, lazy loading)"
+                    .to_owned(),
+                format!("on the CPU inside the call, longer than usual, for {took}"),
+            )
+        })
+    }
+
+    fn other(&self, line: &CauseLine) -> Option<(String, String)> {
+        let (who, took, machine) = (who(line), self.took(line), self.machine);
+        Some(match line.cause {
+            Cause::HostCpu => {
+                let threads = Some(threads(line)).filter(|threads| !threads.is_empty());
+                let threads = threads.unwrap_or_else(|| "the thread that feeds the GPU".to_owned());
+                (
+                    format!(
+                        "do less in {threads} while the GPU waits: move the work to worker processes, prefetch, or make it \
+                         cheaper; a profiler of the host code shows where the time goes"
+                    ),
+                    format!("{threads} ran on a CPU for {took}"),
+                )
+            }
+            Cause::Quota | Cause::WorkerQuota => (
+                "raise the CPU limit of the container or cgroup (cpu.max), or run fewer threads in it".to_owned(),
+                self.busy(format!("runnable and throttled for {took} while a CPU was free")),
+            ),
+            Cause::IoWait | Cause::WorkerIo if machine.swap_grew_bytes > 0 => (
+                "free memory or use less of it: the machine swaps".to_owned(),
+                format!("waiting in D for {took} while swap grew by {}", Bytes(machine.swap_grew_bytes)),
+            ),
+            Cause::IoWait => (
+                "read ahead or from faster storage; keep the data in memory if it fits".to_owned(),
+                format!("the thread waited in D for {took}"),
+            ),
+            Cause::WorkerIo => (
+                "more workers that read ahead, faster storage, or the data in memory".to_owned(),
+                format!("{who} waited in D for {took}"),
+            ),
+            Cause::Wait => {
+                let whom = line.who.first().map_or("it".into(), |w| format!("{} ({})", w.comm, w.pid));
+                (
+                    format!("watch {whom} as well (ingero-sched --pid) to see what it does"),
+                    format!("the process waited for it for {took}, and nothing more is on record"),
+                )
+            }
+            Cause::Sleep => (
+                "look for a pause or a poll with a time-out".to_owned(),
+                format!("asleep for {took}, until a timer or an interrupt woke it"),
+            ),
+            Cause::CudaCall => (
+                "keep memory allocated (a caching allocator whose cache is not emptied), and load code before the loop"
+                    .to_owned(),
+                format!("{}: {took} while the GPU was idle", phrase(line)),
+            ),
+            Cause::Steal => (
+                "ask for dedicated CPUs from the hypervisor".to_owned(),
+                format!("up to {:.0} % of the CPU time was stolen", machine.steal_pct),
+            ),
+            _ => return None,
+        })
+    }
+
+    /// The CPU limit may have had a part in the waiting that is put down to others.
+    fn limit_as_well(&self) -> Option<Advice> {
+        let is_named = |causes: [Cause; 2]| named(self.finding).any(|line| causes.contains(&line.cause));
+        let hidden = self.machine.throttled_ns > 0
+            && is_named([Cause::CpuWait, Cause::WorkerCpuWait])
+            && !is_named([Cause::Quota, Cause::WorkerQuota]);
+        hidden.then(|| Advice {
+            text: "look at the CPU limit of the container or cgroup (cpu.max), too".to_owned(),
+            because: format!(
+                "it throttled {} for {} in that time while others had the CPUs; the throttled share cannot be separated",
+                name(self.finding),
+                Nanos(self.machine.throttled_ns)
+            ),
+            up_to_ns: 0,
+        })
     }
 }
 
 /// What makes a call wait for a GPU that is at work, as a part of a reason.
 fn before_queue(finding: &Finding) -> &'static str {
-    match ingero_common::cuda_api::find(&finding.call.call_src, &finding.call.call).map(|function| function.class) {
+    match ingero_common::cuda_api::find(finding.call.call_src.raw(), finding.call.call.raw())
+        .map(|function| function.class)
+    {
         Some(Class::Copy) => {
             "with operations not waited for by then, behind which a copy from or to pageable memory waits"
         }
@@ -219,10 +261,10 @@ fn before_queue(finding: &Finding) -> &'static str {
 }
 
 /// Threads of the kernel, by the names that it gives them: most belong to a CPU and cannot be kept off it.
-fn is_kernel_thread(comm: &str) -> bool {
+fn is_kernel_thread(comm: &Traced) -> bool {
     ["kworker/", "ksoftirqd/", "migration/", "rcu_", "rcuc/", "irq/", "kcompactd", "kswapd"]
         .iter()
-        .any(|p| comm.starts_with(p))
+        .any(|p| comm.raw().starts_with(p))
 }
 
 /// Those outside the process's tree who had the CPU that a cause waited for, if it was they who mostly had it.
@@ -233,11 +275,7 @@ fn rivals(line: &CauseLine, tree: &ProcessTree<'_>) -> Option<String> {
     let own_ns: u64 = line.who.iter().map(|who| who.ns).sum::<u64>() - ns;
     // Not every kernel thread that once came by.
     let worth_naming = |who: &&WhoNs| who.ns * 20 >= ns;
-    (ns > own_ns).then(|| parties(strangers.into_iter().filter(worth_naming)))
-}
-
-fn had_by(who: &str) -> String {
-    if who.is_empty() { String::new() } else { format!("; {who} had it") }
+    (ns > own_ns).then(|| tasks(strangers.into_iter().filter(worth_naming)))
 }
 
 #[cfg(test)]
@@ -259,7 +297,10 @@ mod tests {
         tasks.fork(parent, 2, 10);
         let tree = ProcessTree::of(&tasks, 1, 0, 100);
         let rivals = |who: &[_]| super::rivals(&line(who), &tree);
-        assert_eq!(rivals(&[("stress", 11, 40), ("loader", 2, 30), ("kworker", 5, 1)]).as_deref(), Some("stress (11)"));
+        assert_eq!(
+            rivals(&[("stress", 11, 40), ("loader", 2, 30), ("cron", 5, 1), ("kworker/0:1", 6, 5)]).as_deref(),
+            Some("stress (11)")
+        );
         assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);
         assert_eq!(rivals(&[("train", 1, 5)]), None);
     }

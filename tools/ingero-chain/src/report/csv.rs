@@ -1,8 +1,9 @@
-//! A report as a table (CSV): a line for each cause of each finding, so that spreadsheets can sum and filter.
+//! A report as a table (CSV): a line for each cause of each finding, so that spreadsheets can sum and filter. Accounts are
+//! not in it: their lines would have other columns.
 
 use std::io::{self, Write};
 
-use ingero_common::text::table_cell;
+use ingero_common::text::{Traced, table_cell};
 
 use crate::report::model::{Finding, Report};
 
@@ -28,17 +29,19 @@ const HEADER: [&str; 19] = [
     "who",
 ];
 
-/// Writes the chains.
-pub(crate) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
+/// Writes the findings; as a list, each with its largest cause only.
+pub(crate) fn write(out: &mut impl Write, report: &Report, list: bool) -> io::Result<()> {
     let mut table = csv::Writer::from_writer(out);
     table.write_record(HEADER)?;
     for finding in &report.findings {
-        for cause in &finding.lost.causes {
-            let who: Vec<String> =
-                cause.who.iter().map(|w| format!("{} ({}) {}", table_cell(&w.comm), w.pid, w.ns)).collect();
+        let causes = finding.lost.causes.len();
+        for cause in finding.lost.causes.iter().take(if list { 1 } else { causes }) {
+            let who = cause.who.iter().map(|who| format!("{} ({}) {}", who.comm, who.pid, who.ns));
+            let ops = cause.ops.iter().map(|op| format!("{} {}", op.op, op.ns));
+            let who: Vec<String> = who.chain(ops).collect();
             table.write_record(row(finding, cause.cause.name(), cause.ns, &who.join("; ")))?;
         }
-        if finding.lost.unexplained_ns > 0 || finding.lost.causes.is_empty() {
+        if causes == 0 || finding.lost.unexplained_ns > 0 && !list {
             table.write_record(row(finding, "unexplained", finding.lost.unexplained_ns, ""))?;
         }
     }
@@ -50,13 +53,13 @@ fn row(finding: &Finding, cause: &str, cause_ns: u64, who: &str) -> [String; 19]
     [
         finding.op.name().to_owned(),
         finding.severity.name().to_owned(),
-        table_cell(&finding.id),
+        finding.id.cell(),
         finding.lost.mono_ns.to_string(),
         finding.lost.dur_ns.to_string(),
         finding.pid.to_string(),
-        table_cell(&finding.comm),
-        table_cell(&finding.call.call),
-        finding.call.dir.as_deref().map(table_cell).unwrap_or_default(),
+        finding.comm.cell(),
+        finding.call.call.cell(),
+        finding.call.dir.as_ref().map(Traced::cell).unwrap_or_default(),
         finding.lost.n.to_string(),
         finding.lost.lost_ns.to_string(),
         finding.lost.lost_share.to_string(),

@@ -3,15 +3,20 @@
 
 mod advice;
 pub(crate) mod csv;
+pub(crate) mod folded;
+mod head;
 pub(crate) mod html;
+pub(crate) mod logfmt;
+mod machine;
 pub mod model;
 pub mod sentences;
+mod strip;
 pub(crate) mod text;
 
 use ingero_common::host::{InstanceId, ProcessInstance, Program};
 use ingero_common::record::src;
+use ingero_common::text::Traced;
 
-use crate::blame::cpus::CpuSet;
 use crate::blame::process_tree::ProcessTree;
 use crate::blame::{Cause, WhoNs, share};
 use crate::findings::stall::{self, Stall};
@@ -50,12 +55,13 @@ impl Engine {
             judged.iter().map(|(process, account, _)| self.account(process, account)).collect();
         let busy_ns = judged.iter().map(|(_, account, _)| account.busy_ns).sum();
         for finding in &mut findings {
-            let mut machine = sentences::Machine::over(&self.samples, &self.kills, &self.names, finding);
+            let mut machine = machine::Machine::over(&self.samples, &self.kills, &self.names, finding);
             machine.io = self.requests(finding);
-            (machine.own_cpus, machine.worker_cpus) = self.cpus_had(finding, machine.cpus);
+            let account = accounts.iter().rfind(|account| account.pid == finding.pid);
+            machine.drains = account.and_then(|account| account.steps).map_or(0, |steps| steps.n);
             let (from_ns, to_ns) = (finding.lost.mono_ns, finding.lost.mono_ns + finding.lost.dur_ns);
             let tree = ProcessTree::of(&self.tasks, finding.pid, from_ns, to_ns);
-            sentences::tell(finding, &tree, machine);
+            sentences::tell(finding, &tree, &machine);
             finding.so_far = wanted.so_far;
         }
         let mut summary = self.summary(&findings, &accounts, end_ns);
@@ -97,8 +103,9 @@ impl Engine {
             mono_ns: account.observed_ns.0,
             ts: None,
             pid: process.pid,
-            comm: self.names.text(process.name).to_owned(),
+            comm: self.names.text(process.name).into(),
             observed_ns: account.observed_ns.1 - account.observed_ns.0,
+            end_ts: None,
             loop_mono_ns: account.loop_ns.0,
             loop_ns,
             lost_ns,
@@ -122,7 +129,10 @@ impl Engine {
                 one.ts = clock.ts(one.mono_ns);
             }
         }
-        accounts.iter_mut().for_each(|account| account.ts = clock.ts(account.mono_ns));
+        for account in accounts {
+            account.ts = clock.ts(account.mono_ns);
+            account.end_ts = clock.ts(account.mono_ns + account.observed_ns);
+        }
         processes.iter_mut().for_each(|process| process.ts = clock.ts(process.mono_ns));
     }
 
@@ -141,32 +151,6 @@ impl Engine {
             self.stats.get(&life.id).map(|stats| stats.block).filter(|io| io.reads + io.writes > 0)
         };
         who.filter_map(|who| io_of(who.pid).map(|io| (who, io))).collect()
-    }
-
-    /// The CPUs that a finding's process had, and those that its descendants had, where they waited for one or computed all the
-    /// time and are known to have had fewer than the machine's `cpus`.
-    fn cpus_had(&self, finding: &Finding, cpus: Option<u32>) -> (Option<CpuSet>, Option<CpuSet>) {
-        let at_ns = finding.lost.mono_ns + finding.lost.dur_ns;
-        let named = |causes: &[Cause]| {
-            finding.lost.causes.iter().any(|line| line.share >= sentences::NAMED_SHARE && causes.contains(&line.cause))
-        };
-        let few = |set: CpuSet| Some(set).filter(|set| cpus.is_some_and(|cpus| set.is_all_they_have(cpus)));
-        let cpus_of = |life: InstanceId| self.stats.get(&life).map(|stats| stats.cpus.clone()).unwrap_or_default();
-        let head = self.tasks.find_process(finding.pid, at_ns).map(|life| life.id);
-        let own = || few(cpus_of(head?));
-        let workers = || {
-            let mut set = CpuSet::default();
-            for life in self.tasks.processes() {
-                if self.tasks.ancestors(life).any(|ancestor| Some(ancestor.id) == head) {
-                    set.add_all(&cpus_of(life.id));
-                }
-            }
-            few(set)
-        };
-        (
-            named(&[Cause::CpuWait]).then(own).flatten(),
-            named(&[Cause::WorkerCpu, Cause::WorkerCpuWait]).then(workers).flatten(),
-        )
     }
 
     /// Records that either tracer lost and that may concern a process in [`from_ns`, `to_ns`].
@@ -196,7 +180,7 @@ impl Engine {
                 ts: None,
                 dur_ns,
                 pid: life.pid,
-                comm: self.names.text(cuda.map_or(life.name, |c| c.name)).to_owned(),
+                comm: self.names.text(cuda.map_or(life.name, |c| c.name)).into(),
                 role: self.role(life),
                 parent: life.birth.map(|birth| birth.parent.pid),
                 calls: programs().flat_map(|program| self.call_lines(program)).collect(),
@@ -232,9 +216,9 @@ impl Engine {
         let line = |(key, group): (GroupKey, &Group)| {
             let n = group.durations.len();
             CallLine {
-                src: self.names.text(key.source).to_owned(),
-                op: self.names.text(key.op).to_owned(),
-                dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(str::to_owned),
+                src: self.names.text(key.source).into(),
+                op: self.names.text(key.op).into(),
+                dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(Traced::from),
                 n,
                 avg_ns: Some((group.total_ns / u128::from(n.max(1))) as u64),
                 p50_ns: Some(group.durations.median_ns()),
@@ -245,9 +229,9 @@ impl Engine {
             }
         };
         let entry = |(&key, &n): (&GroupKey, &u64)| CallLine {
-            src: self.names.text(key.source).to_owned(),
-            op: self.names.text(key.op).to_owned(),
-            dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(str::to_owned),
+            src: self.names.text(key.source).into(),
+            op: self.names.text(key.op).into(),
+            dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(Traced::from),
             n,
             avg_ns: None,
             p50_ns: None,
@@ -291,6 +275,7 @@ impl Engine {
                 entries: self.cuda.values().flat_map(|p| p.entries.values()).sum(),
                 forgotten_processes: self.forgotten,
                 nothing_seen: (calls == 0).then(|| self.nothing_seen()),
+                unknown_schema: self.coverage.unknown_schema,
             },
             not_judged_ns: in_class(Class::NotJudged),
             start_up_ns: in_class(Class::StartUp),

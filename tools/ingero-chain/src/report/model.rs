@@ -2,6 +2,7 @@
 //! the contract; the numbers are here, the words are made from them.
 
 use ingero_common::clock::Ts;
+use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
 use crate::blame::CauseLine;
@@ -115,14 +116,14 @@ pub struct GridLine {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallPart {
     /// The slow call, the call that ends the gaps, the call that hangs or stopped coming.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub call: String,
+    #[serde(skip_serializing_if = "Traced::is_empty")]
+    pub call: Traced,
     /// Its source.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub call_src: String,
+    #[serde(skip_serializing_if = "Traced::is_empty")]
+    pub call_src: Traced,
     /// Its direction.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dir: Option<String>,
+    pub dir: Option<Traced>,
     /// The size class: bytes from, to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<[u64; 2]>,
@@ -185,9 +186,9 @@ pub struct Extra {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]
 pub struct OpLine {
-    pub op: String,
+    pub op: Traced,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dir: Option<String>,
+    pub dir: Option<Traced>,
     pub n: u64,
     pub ns: u64,
 }
@@ -228,7 +229,7 @@ pub struct Finding {
     /// What kind.
     pub op: Kind,
     /// Names it in one report, for `--explain`.
-    pub id: String,
+    pub id: Traced,
     /// How bad.
     pub severity: Severity,
     /// Where and how much.
@@ -237,7 +238,7 @@ pub struct Finding {
     /// The process that lost the time.
     pub pid: u32,
     /// Its name.
-    pub comm: String,
+    pub comm: Traced,
     /// The call that it is about.
     #[serde(flatten)]
     pub call: CallPart,
@@ -280,7 +281,7 @@ pub struct LostPart {
     pub causes: Vec<CauseLine>,
     /// The part that no record explains.
     pub unexplained_ns: u64,
-    /// Gaps: lost time over the recording.
+    /// Gaps and totals: lost time over the recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grid: Option<GridLine>,
 }
@@ -295,8 +296,11 @@ pub struct AccountLine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ts: Option<Ts>,
     pub pid: u32,
-    pub comm: String,
+    pub comm: Traced,
     pub observed_ns: u64,
+    /// The end of what was observed, as wall clock.
+    #[serde(skip)]
+    pub end_ts: Option<Ts>,
     /// Where its loop begins, CLOCK_MONOTONIC nanoseconds.
     pub loop_mono_ns: u64,
     pub loop_ns: u64,
@@ -336,10 +340,10 @@ pub struct Steps {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]
 pub struct CallLine {
-    pub src: String,
-    pub op: String,
+    pub src: Traced,
+    pub op: Traced,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub dir: Option<String>,
+    pub dir: Option<Traced>,
     pub n: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub avg_ns: Option<u64>,
@@ -385,7 +389,7 @@ pub struct ProcessReport {
     pub ts: Option<Ts>,
     pub dur_ns: u64,
     pub pid: u32,
-    pub comm: String,
+    pub comm: Traced,
     /// `cuda`, `worker` (watched as a descendant of another, or born of one that makes CUDA calls) or `other`.
     pub role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -452,6 +456,9 @@ pub struct Stream {
     /// Why nothing could be judged, where that is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nothing_seen: Option<&'static str>,
+    /// The version of the contract that a stream says it follows, where it is one that is not known here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown_schema: Option<u64>,
 }
 
 /// Last line of a report.
@@ -466,7 +473,7 @@ pub struct Summary {
     pub dur_ns: u64,
     /// Where it was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub hosts: Vec<String>,
+    pub hosts: Vec<Traced>,
     #[serde(flatten)]
     pub stream: Stream,
     /// Of all processes: time that was not judged, before their loops, after their last work.

@@ -1,95 +1,32 @@
-//! A finding in words: its summary, its timeline, what to try. Made from its numbers and nothing else.
+//! A finding in words: what was lost, why, and the evidence. Made from its numbers and nothing else.
 //!
-//! A cause with less than a tenth of the lost time is not named as one. Advice names what in the records led
-//! to it, and there is none where the records don't say why.
+//! A cause with less than a tenth of the lost time is not named as one.
 
-use ingero_common::cuda_api::Class;
-use ingero_common::host::Interner;
-use ingero_common::text::{Bytes, Nanos, counted};
+use ingero_common::cuda_api::Class as Function;
+use ingero_common::text::{Bytes, Nanos, Traced, counted};
 
-use crate::blame::cpus::CpuSet;
 use crate::blame::process_tree::ProcessTree;
 use crate::blame::{Cause, CauseLine, WhoNs};
-use crate::input::kills::{Kill, Kills};
-use crate::input::samples::Samples;
+use crate::process::class::Class;
 use crate::report::advice;
-use crate::report::model::{Finding, Kind, Launches, OpLine, Summary, TimelineLine};
-use crate::stats::totals::Block;
+use crate::report::machine::Machine;
+use crate::report::model::{Finding, Kind, Launches, OpLine, Story, Summary, TimelineLine};
 
 /// A cause with a smaller share isn't named.
 pub const NAMED_SHARE: f64 = 0.10;
 
-/// Victims named in one finding.
-const MAX_KILLED: usize = 4;
-
 /// Fills in the words.
-pub fn tell(finding: &mut Finding, tree: &ProcessTree<'_>, machine: Machine) {
-    finding.story.summary = summary(finding);
-    finding.story.timeline = timeline(finding, &machine);
-    finding.story.advice = advice::of(finding, tree, &machine);
+pub(crate) fn tell(finding: &mut Finding, tree: &ProcessTree<'_>, machine: &Machine) {
+    finding.story = Story {
+        timeline: timeline(finding, machine),
+        summary: summary(finding),
+        advice: advice::of(finding, tree, machine),
+    };
 }
 
-/// What the samples say about the machine meanwhile.
-#[derive(Debug, Default)]
-pub struct Machine {
-    pub(crate) samples: usize,
-    pub(crate) cpu_pct: f64,
-    cpu_max_pct: f64,
-    pub(crate) steal_pct: f64,
-    pub(crate) swap_grew_bytes: u64,
-    gpu_pct: Option<f64>,
-    pub(crate) mem_avail_bytes: Option<u64>,
-    /// How long the CPU limit of the process's cgroup throttled it.
-    pub(crate) throttled_ns: u64,
-    /// Who was killed for memory.
-    killed: Vec<String>,
-    /// How many CPUs there are.
-    pub cpus: Option<u32>,
-    /// The CPUs that the process had, and those that its workers had, where these are known to be fewer.
-    pub own_cpus: Option<CpuSet>,
-    /// See `own_cpus`.
-    pub worker_cpus: Option<CpuSet>,
-    /// Requests to block devices by those who waited for one, over all the time they were watched.
-    pub io: Vec<(WhoNs, Block)>,
-}
-
-/// Before a kill for memory, the machine is looked at for so long.
-const BEFORE_KILL_NS: u64 = 2_000_000_000;
-
-impl Machine {
-    /// The machine over the interval of `finding`.
-    pub fn over(samples: &Samples, kills: &Kills, names: &Interner, finding: &Finding) -> Self {
-        let (from_ns, to_ns) = (finding.lost.mono_ns, finding.lost.mono_ns + finding.lost.dur_ns);
-        let from_ns = if finding.op == Kind::Oom { from_ns.saturating_sub(BEFORE_KILL_NS) } else { from_ns };
-        let to_ns = to_ns.max(from_ns + 1);
-        let mut machine = Self::default();
-        let mut swap: Option<(u64, u64)> = None;
-        for sample in samples.over(from_ns, to_ns) {
-            machine.samples += 1;
-            machine.cpu_pct += sample.cpu_pct.unwrap_or(0.0);
-            machine.cpu_max_pct = machine.cpu_max_pct.max(sample.cpu_max_pct.unwrap_or(0.0));
-            machine.cpus = machine.cpus.max(sample.cpus);
-            machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
-            machine.throttled_ns += sample.throttled_ns(finding.pid);
-            machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().chain(sample.mem_avail_bytes).min();
-            if let Some(used) = sample.swap_used_bytes {
-                swap = Some((swap.map_or(used, |(first, _)| first), used));
-            }
-        }
-        machine.cpu_pct /= machine.samples.max(1) as f64;
-        machine.gpu_pct = samples.gpu_pct(from_ns, to_ns);
-        let killed = kills.between(finding.lost.mono_ns, finding.lost.mono_ns + finding.lost.dur_ns);
-        let who = |kill: &Kill| match (names.text(kill.victim.name), names.text(kill.by.name)) {
-            (victim, by) if finding.op == Kind::Oom && kill.by.pid != 0 => {
-                format!("{victim} ({}), when {by} ({}) asked for memory", kill.victim.pid, kill.by.pid)
-            }
-            (victim, _) => format!("{victim} ({})", kill.victim.pid),
-        };
-        let own = |kill: &&Kill| finding.op != Kind::Oom || kill.victim.pid == finding.pid;
-        machine.killed = killed.filter(own).take(MAX_KILLED).map(who).collect();
-        machine.swap_grew_bytes = swap.map_or(0, |(first, last)| last.saturating_sub(first));
-        machine
-    }
+/// The part of the lost time of which it is not known why. That a loop is bound by its launches says it by itself.
+pub(crate) fn unexplained_ns(finding: &Finding) -> u64 {
+    if finding.op == Kind::LaunchBound { 0 } else { finding.lost.unexplained_ns }
 }
 
 /// The causes that are large enough to be named.
@@ -97,71 +34,83 @@ pub(crate) fn named(finding: &Finding) -> impl Iterator<Item = &CauseLine> {
     finding.lost.causes.iter().filter(|line| line.share >= NAMED_SHARE)
 }
 
+/// The whole of a finding in one sentence: who, what, why.
 fn summary(finding: &Finding) -> String {
-    if finding.op == Kind::Oom {
-        let what = match finding.extra.role {
-            Some("cuda") => ", which makes CUDA calls,",
-            Some("worker") => ", a worker of a process that makes CUDA calls,",
-            _ => "",
-        };
-        let resident = finding.extra.resident_bytes.map(|b| format!(" with {} resident", Bytes(b))).unwrap_or_default();
-        return format!("the kernel killed {}{what} for memory{resident}", name(finding));
+    let mut text = match finding.op {
+        Kind::Oom => return claim(finding),
+        _ => format!("{}: {}", name(finding), claim(finding)),
+    };
+    if finding.op == Kind::LaunchBound {
+        return text;
     }
-    let lost = Nanos(finding.lost.lost_ns);
-    let percent = pct(finding.lost.lost_share);
+    let causes: Vec<String> = named(finding).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
+    if causes.is_empty() {
+        text.push_str(match finding.evidence.watched_share {
+            s if s < 0.5 => "; the cause is unknown, because the scheduler tracer did not watch",
+            _ => "; the records do not show the cause",
+        });
+        return text;
+    }
+    text.push_str(&format!("; {}", causes.join(", ")));
+    let unexplained = finding.lost.unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64;
+    if unexplained >= NAMED_SHARE {
+        text.push_str(&format!(", {} unexplained", pct(unexplained)));
+    }
+    text
+}
+
+/// What was lost, without whose it was and why.
+pub(crate) fn claim(finding: &Finding) -> String {
+    let (n, lost, percent) = (finding.lost.n, Nanos(finding.lost.lost_ns), pct(finding.lost.lost_share));
     let call = call(finding);
-    let head = match finding.op {
-        Kind::Gap => {
-            let bound = if finding.extra.proven == Some(true) { "the GPU waited" } else { "the GPU waited at most" };
-            let times = if finding.lost.n == 1 { "once".to_owned() } else { format!("{} times", finding.lost.n) };
-            format!("{bound} {lost} ({percent} of the loop), {times}, for {} to make the next {call}", name(finding))
+    match finding.op {
+        Kind::Gap if n == 1 => format!("one gap before {call}, {lost} ({percent} of the loop){}", bound(finding)),
+        Kind::Gap => format!("{n} gaps before {call}, {lost} in total ({percent} of the loop){}", bound(finding)),
+        Kind::Total => {
+            let kinds = counted(finding.extra.kinds.unwrap_or(0), "kind", "kinds");
+            format!("{n} gaps before {kinds} of call, {lost} in total ({percent} of the loop){}", bound(finding))
         }
-        Kind::Total => format!(
-            "{} gaps before {} kinds of call, {lost} in total ({percent} of the loop), in {}",
-            finding.lost.n,
-            finding.extra.kinds.unwrap_or(0),
-            name(finding)
-        ),
         Kind::SlowCall => {
-            let function = ingero_common::cuda_api::find(&finding.call.call_src, &finding.call.call);
-            let launches = function.is_some_and(|function| function.enqueues() && function.class != Class::Copy);
-            let waits = match gpu_at_work(finding) {
-                true if launches => ", mostly waiting for room in the queue of the GPU, which was at work",
-                true => ", mostly waiting for the GPU, which was at work",
-                false => "",
-            };
-            format!(
-                "{call} took {lost} more than usual in {} ({percent} of the loop){waits}",
-                count(finding.lost.n, "call")
-            )
+            let calls = count(n, "call");
+            let total = if n == 1 { "" } else { " in total" };
+            format!("{calls} of {call} took {lost} longer than usual{total} ({percent} of the loop){}", waits(finding))
         }
         Kind::HostCalls => host_calls(finding),
         Kind::LaunchBound => launch_bound(finding),
-        Kind::Stall if finding.extra.proven.is_none() => {
-            format!("{call} of {} has not returned for {lost}", name(finding))
+        Kind::Stall if finding.extra.proven.is_none() => format!("{call} has not returned for {lost}"),
+        Kind::Stall => format!("no CUDA call for the last {lost}; the last one was {call}"),
+        Kind::Oom => {
+            let what = match finding.extra.role {
+                Some("cuda") => ", which makes CUDA calls",
+                Some("worker") => ", a worker of a process that makes CUDA calls",
+                _ => "",
+            };
+            let resident = finding.extra.resident_bytes.map(|bytes| format!("; it had {} resident", Bytes(bytes)));
+            format!("the kernel was out of memory and killed {}{what}{}", name(finding), resident.unwrap_or_default())
         }
-        Kind::Stall => format!("{} has made no call for the last {lost}; the last one was {call}", name(finding)),
-        Kind::Oom => String::new(),
-    };
-    if finding.op == Kind::LaunchBound {
-        return head;
     }
-    let causes: Vec<String> = named(finding).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
-    let mut text = head;
-    if causes.is_empty() {
-        text.push_str(match finding.evidence.watched_share {
-            s if s < 0.5 => "; why is not known: the scheduler tracer did not watch",
-            _ => "; the records do not say why",
-        });
-    } else {
-        text.push_str(": ");
-        text.push_str(&causes.join(", "));
+}
+
+/// How sure it is that the GPU was idle.
+fn bound(finding: &Finding) -> String {
+    match (finding.extra.proven, finding.extra.proven_ns) {
+        (Some(true), _) => String::new(),
+        (_, Some(proven_ns)) if proven_ns > 0 => {
+            format!(", an upper bound: the GPU is known to be idle for {} of it", Nanos(proven_ns))
+        }
+        _ => ", an upper bound: the GPU may have had work".to_owned(),
     }
-    let unexplained = finding.lost.unexplained_ns as f64 / finding.lost.lost_ns.max(1) as f64;
-    if unexplained >= NAMED_SHARE && !causes.is_empty() {
-        text.push_str(&format!("; {} unexplained", pct(unexplained)));
+}
+
+/// What the calls were slow for, where that is the GPU.
+fn waits(finding: &Finding) -> &'static str {
+    let function = ingero_common::cuda_api::find(finding.call.call_src.raw(), finding.call.call.raw());
+    let launches = function.is_some_and(|function| function.enqueues() && function.class != Function::Copy);
+    match gpu_at_work(finding) {
+        true if launches => ", mostly waiting for room in the queue of a busy GPU",
+        true => ", mostly waiting for a busy GPU",
+        false => "",
     }
-    text
 }
 
 fn host_calls(finding: &Finding) -> String {
@@ -172,102 +121,109 @@ fn host_calls(finding: &Finding) -> String {
     };
     let ops: Vec<String> =
         finding.extra.ops.iter().take(3).map(|op| format!("{} of {}", count(op.n, "call"), op.op)).collect();
-    format!(
-        "{} spent {} of its loop ({}) in {what}: {}",
-        name(finding),
-        Nanos(finding.lost.lost_ns),
-        pct(finding.lost.lost_share),
-        ops.join(", ")
-    )
+    let (lost, percent) = (Nanos(finding.lost.lost_ns), pct(finding.lost.lost_share));
+    format!("{lost} of the loop ({percent}) went into {what}: {}", ops.join(", "))
 }
 
 fn launch_bound(finding: &Finding) -> String {
-    let Some(launches) = finding.extra.launches else { return String::new() };
-    let how = format!(
-        "{} launches, one every {} ({} of it in the call)",
-        launches.n,
-        Nanos(launches.each_ns),
-        Nanos(launches.call_ns)
-    );
+    let Some(launches) = finding.extra.launches else { return "bound by its launches".to_owned() };
+    let each = Nanos(launches.each_ns);
+    let how = format!("{}, one every {each}", counted(launches.n, "launch", "launches"));
+    let (lost, percent) = (Nanos(finding.lost.lost_ns), pct(finding.lost.lost_share));
     match launches.err_ns {
         Some(err_ns) => format!(
-            "{} is bound by its launches: beyond the gaps, the GPU was idle for {} of the loop ({}, give or take {}); {how}",
-            name(finding),
-            Nanos(finding.lost.lost_ns),
-            pct(finding.lost.lost_share),
+            "bound by its launches: besides the gaps, the GPU was idle for {lost} of the loop ({percent}), plus or minus {}; {how}",
             Nanos(err_ns)
         ),
         None => format!(
-            "{} is bound by its launches: it hardly ever has to wait for the GPU; {how}; how much is lost is not known without samples of the GPU's use",
-            name(finding)
+            "bound by its launches: it hardly ever has to wait for the GPU; {how}; the amount is unknown without samples of the GPU's use"
         ),
     }
 }
 
 /// What may be missing in the records; `None` where nothing is known to be.
 pub fn incomplete(summary: &Summary) -> Option<String> {
-    (summary.stream.lost + summary.stream.late + summary.stream.bad_lines > 0).then(|| {
-        format!(
-            "{} lost, {} late, {}; {} not judged",
-            count(summary.stream.lost, "record"),
-            summary.stream.late,
-            count(summary.stream.bad_lines, "bad line"),
-            Nanos(summary.not_judged_ns)
-        )
-    })
+    let stream = &summary.stream;
+    let parts: Vec<String> = [
+        (stream.lost, "record lost", "records lost"),
+        (stream.late, "record too late to be in order", "records too late to be in order"),
+        (stream.bad_lines, "line that is no record", "lines that are no records"),
+        (stream.double, "duplicate of a second tracer left out", "duplicates of a second tracer left out"),
+        (stream.entries, "call without an end (only entries traced)", "calls without an end (only entries traced)"),
+        (stream.forgotten_processes, "ended process left out", "ended processes left out"),
+    ]
+    .into_iter()
+    .filter(|&(n, ..)| n > 0)
+    .map(|(n, one, many)| counted(n, one, many))
+    .collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// Whether the time in slow calls is mainly the GPU's: asleep or spinning, they wait for it.
 pub(crate) fn gpu_at_work(finding: &Finding) -> bool {
-    let seen = [Cause::Blocked, Cause::DriverCpu]
-        .iter()
-        .any(|&cause| finding.lost.causes.iter().any(|line| line.cause == cause));
-    seen && finding.extra.gpu_wait_ns.is_some_and(|ns| ns > finding.lost.lost_ns / 2)
+    let seen = |cause| finding.lost.causes.iter().any(|line| line.cause == cause);
+    (seen(Cause::Blocked) || seen(Cause::DriverCpu))
+        && finding.extra.gpu_wait_ns.is_some_and(|ns| ns > finding.lost.lost_ns / 2)
 }
 
 /// A cause as part of a sentence.
 pub(crate) fn phrase(line: &CauseLine) -> String {
     let who = who(line);
+    let known = !who.is_empty();
     match line.cause {
-        Cause::HostCpu => format!("on the CPU in its own code{}", in_thread(line)),
-        Cause::CpuWait if who.is_empty() => "waiting for a CPU".into(),
-        Cause::CpuWait => format!("waiting for a CPU that {who} had"),
+        Cause::HostCpu if known => format!("on the CPU in its own code ({})", threads(line)),
+        Cause::HostCpu => "on the CPU in its own code".into(),
+        Cause::CpuWait if known => format!("waiting for a CPU taken by {who}"),
+        Cause::CpuWait => "waiting for a CPU".into(),
         Cause::Quota => "throttled by its CPU quota".into(),
-        Cause::IoWait => "waiting for a device (D)".into(),
+        Cause::IoWait => "waiting for a device (state D)".into(),
         Cause::Blocked => "asleep inside the call".into(),
-        Cause::DriverCpu => "on the CPU inside the call, beyond the usual".into(),
+        Cause::DriverCpu => "on the CPU inside the call".into(),
         Cause::WorkerCpu => format!("waiting for {who} to compute"),
-        Cause::WorkerCpuWait if who.is_empty() => "waiting for a worker that waited for a CPU".into(),
-        Cause::WorkerCpuWait => format!("waiting for a worker that waited for a CPU that {who} had"),
+        Cause::WorkerCpuWait if known => format!("waiting for a worker that waited for a CPU taken by {who}"),
+        Cause::WorkerCpuWait => "waiting for a worker that waited for a CPU".into(),
         Cause::WorkerQuota => format!("waiting for {who}, throttled by a CPU quota"),
-        Cause::WorkerIo => format!("waiting for {who}, in D for a device"),
+        Cause::WorkerIo => format!("waiting for {who}, which waited for a device (state D)"),
         Cause::Wait => format!("waiting for {who}"),
-        Cause::Sleep => "asleep, woken by no thread (a timer or an interrupt)".into(),
-        Cause::OffCpu => "off the CPU, in a state that is not on record".into(),
+        Cause::Sleep => "asleep until a timer or an interrupt woke it".into(),
+        Cause::OffCpu => "off the CPU in a state that is not on record".into(),
         Cause::Steal => "possibly stolen by the hypervisor".into(),
         Cause::CudaCall => {
-            let ops: Vec<&str> = line.ops.iter().take(3).map(|op| op.op.as_str()).collect();
-            format!("in CUDA calls that give the GPU nothing to do ({})", ops.join(", "))
+            let ops: Vec<String> = line.ops.iter().take(3).map(|op| op.op.to_string()).collect();
+            format!("in CUDA calls that give the GPU no work ({})", ops.join(", "))
         }
     }
 }
 
-/// Those a cause points at, the first two names and how many more there are.
-pub(crate) fn who(line: &CauseLine) -> String {
-    parties(line.who.iter())
+/// The threads of a cause in the process itself, the first two names.
+pub(crate) fn threads(line: &CauseLine) -> String {
+    let mut names: Vec<&Traced> = Vec::new();
+    for who in &line.who {
+        if !names.contains(&&who.comm) {
+            names.push(&who.comm);
+        }
+    }
+    names.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-/// Processes of one name are one party: `pt_data_worker (4 processes) and python3 (17) and 3 more`.
-pub(crate) fn parties<'a>(who: impl Iterator<Item = &'a WhoNs>) -> String {
-    let mut names: Vec<(&str, u64, Vec<u32>)> = Vec::new();
+/// Those a cause points at, the first two names and how many more there are.
+pub(crate) fn who(line: &CauseLine) -> String {
+    tasks(line.who.iter())
+}
+
+/// Processes of one name are told as one: `pt_data_worker (4 processes), python3 (17) and 3 more`.
+pub(crate) fn tasks<'a>(who: impl Iterator<Item = &'a WhoNs>) -> String {
+    let mut names: Vec<(&Traced, u64, Vec<u32>)> = Vec::new();
     for one in who {
-        let at = names.iter().position(|(comm, ..)| *comm == one.comm).unwrap_or_else(|| {
+        let at = names.iter().position(|(comm, ..)| **comm == one.comm).unwrap_or_else(|| {
             names.push((&one.comm, 0, Vec::new()));
             names.len() - 1
         });
         let (_, ns, pids) = &mut names[at];
         *ns += one.ns;
-        pids.push(one.pid);
+        if !pids.contains(&one.pid) {
+            pids.push(one.pid);
+        }
     }
     // Stable: of equal parts, the first stays first.
     names.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
@@ -275,40 +231,27 @@ pub(crate) fn parties<'a>(who: impl Iterator<Item = &'a WhoNs>) -> String {
         [pid] => format!("{comm} ({pid})"),
         _ => format!("{comm} ({} processes)", pids.len()),
     });
-    let mut text = told.collect::<Vec<_>>().join(" and ");
-    let more: usize = names.iter().skip(2).map(|(.., pids)| pids.len()).sum();
-    if more > 0 {
-        text.push_str(&format!(" and {more} more"));
-    }
-    text
-}
-
-pub(crate) fn in_thread(line: &CauseLine) -> String {
-    match line.who.first() {
-        Some(w) if !w.comm.is_empty() => format!(" ({})", w.comm),
-        _ => String::new(),
+    let told: Vec<String> = told.collect();
+    match names.iter().skip(2).map(|(.., pids)| pids.len()).sum::<usize>() {
+        0 => told.join(" and "),
+        more => format!("{} and {more} more", told.join(", ")),
     }
 }
 
 pub(crate) fn name(finding: &Finding) -> String {
-    if finding.comm.is_empty() {
-        format!("process {}", finding.pid)
-    } else {
-        format!("{} ({})", finding.comm, finding.pid)
-    }
+    process(&finding.comm, finding.pid)
+}
+
+/// A process by its name and id.
+pub(crate) fn process(comm: &Traced, pid: u32) -> String {
+    if comm.is_empty() { format!("process {pid}") } else { format!("{comm} ({pid})") }
 }
 
 /// The call of a finding with what tells it from its like.
 pub fn call(finding: &Finding) -> String {
-    let mut text = finding.call.call.clone();
-    if let Some(dir) = &finding.call.dir {
-        text.push(' ');
-        text.push_str(dir);
-    }
-    if let Some(bytes) = finding.call.bytes {
-        text.push_str(&format!(" of {}", size(bytes)));
-    }
-    text
+    let dir = finding.call.dir.as_ref().map(|dir| format!(" {dir}")).unwrap_or_default();
+    let size = finding.call.bytes.map(|bytes| format!(" of {}", size(bytes))).unwrap_or_default();
+    format!("{}{dir}{size}", finding.call.call)
 }
 
 /// A size class: bytes from, to (both included).
@@ -316,95 +259,74 @@ pub fn size([from, _]: [u64; 2]) -> String {
     format!("{} to {}", Bytes(from), Bytes(from.saturating_mul(2)))
 }
 
-/// What a process asked of block devices.
-fn requests(who: &WhoNs, io: &Block) -> String {
-    let mut parts = Vec::new();
-    if io.reads > 0 {
-        parts.push(format!("{} of {}", count(io.reads, "read"), Bytes(io.read_bytes)));
+/// A class of the account for people.
+pub(crate) fn class(class: Class) -> &'static str {
+    match class {
+        Class::StartUp => "start-up",
+        Class::Idle => "GPU idle",
+        Class::Silence => "no calls, GPU possibly idle",
+        Class::GpuWait => "waiting for the GPU",
+        Class::Enqueue => "enqueueing work",
+        Class::Copy => "blocking copies",
+        Class::Memory => "allocating and freeing",
+        Class::Load => "loading code",
+        Class::OtherCall => "other calls",
+        Class::Between => "between calls",
+        Class::WindDown => "shutdown",
+        Class::NotJudged => "not judged",
     }
-    if io.writes > 0 {
-        parts.push(format!("{} of {}", count(io.writes, "write"), Bytes(io.written_bytes)));
-    }
-    let (mean, max) = (Nanos(io.mean_ns()), Nanos(io.max_ns));
-    format!("block devices, {} ({}) all in all: {}, {mean} each, up to {max}", who.comm, who.pid, parts.join(", "))
 }
 
 fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
-    let mut lines = Vec::new();
-    if !machine.killed.is_empty() {
-        let text = format!("out of memory: the kernel killed {}", machine.killed.join("; "));
-        lines.push(TimelineLine { layer: "SYSTEM", text });
-    }
-    if machine.samples > 0 {
-        let mut text = format!("CPUs {:.0} % busy", machine.cpu_pct);
-        if machine.cpu_max_pct > 0.0 {
-            text.push_str(&format!(", the busiest {:.0} %", machine.cpu_max_pct));
-        }
-        if machine.steal_pct >= 1.0 {
-            text.push_str(&format!(", up to {:.0} % stolen by the hypervisor", machine.steal_pct));
-        }
-        if let Some(pct) = machine.gpu_pct {
-            text.push_str(&format!(", GPU {pct:.0} % in use as its driver counts"));
-        }
-        if let (Kind::Oom, Some(bytes)) = (finding.op, machine.mem_avail_bytes) {
-            text.push_str(&format!(", {} of memory to be had", Bytes(bytes)));
-        }
-        if machine.swap_grew_bytes > 0 {
-            text.push_str(&format!(", swap grew by {}", Bytes(machine.swap_grew_bytes)));
-        }
-        lines.push(TimelineLine { layer: "SYSTEM", text });
-    }
-    for (who, set) in [("the process", &machine.own_cpus), ("its workers", &machine.worker_cpus)] {
-        if let (Some(set), Some(cpus)) = (set, machine.cpus) {
-            let text = format!("{who} ran on {} of the {cpus} only", cpu_list(set));
-            lines.push(TimelineLine { layer: "SYSTEM", text });
-        }
-    }
-    for (who, io) in &machine.io {
-        lines.push(TimelineLine { layer: "SYSTEM", text: requests(who, io) });
-    }
+    let mut lines = machine.lines(finding);
     let mut host: Vec<String> = named(finding).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
-    if finding.lost.unexplained_ns > 0
-        && finding.lost.unexplained_ns as f64 >= finding.lost.lost_ns as f64 * NAMED_SHARE
-    {
-        host.push(format!("{} unexplained", Nanos(finding.lost.unexplained_ns)));
+    let unexplained_ns = unexplained_ns(finding);
+    if unexplained_ns > 0 && unexplained_ns as f64 >= finding.lost.lost_ns as f64 * NAMED_SHARE {
+        host.push(format!("{} unexplained", Nanos(unexplained_ns)));
     }
     if !host.is_empty() {
         lines.push(TimelineLine { layer: "HOST", text: host.join("; ") });
     }
-    let times = finding.times.clone().unwrap_or_default();
-    let (p50, max) = (Nanos(times.p50_ns), Nanos(times.max_ns));
-    let text = match finding.op {
-        Kind::Oom | Kind::Total => return lines,
-        Kind::Gap => format!("{} before {}: median {p50}, longest {max}", count(finding.lost.n, "gap"), call(finding)),
-        Kind::SlowCall => {
-            let calls = count(finding.lost.n, "call");
-            format!("{}: {calls} of up to {max}, usually {p50} (time of the call on the host)", call(finding))
-        }
-        Kind::HostCalls => {
-            let op = |op: &OpLine| format!("{} {}x {}", op.op, op.n, Nanos(op.ns));
-            finding.extra.ops.iter().map(op).collect::<Vec<_>>().join(", ")
-        }
-        Kind::LaunchBound => match finding.extra.launches {
-            Some(Launches { n, per_step: Some(per_step), .. }) => {
-                format!("{} in all, {per_step} between two waits for the GPU", counted(n, "launch", "launches"))
-            }
-            _ => return lines,
-        },
-        Kind::Stall => format!("{}: nothing returned for {}", call(finding), Nanos(finding.lost.lost_ns)),
-    };
-    lines.push(TimelineLine { layer: "CUDA", text });
+    lines.extend(cuda(finding).map(|text| TimelineLine { layer: "CUDA", text }));
     lines
 }
 
-pub(crate) fn cpu_list(set: &CpuSet) -> String {
-    format!("CPU{} {set}", if set.len() == 1 { "" } else { "s" })
+/// What the calls were like.
+fn cuda(finding: &Finding) -> Option<String> {
+    let times = finding.times.clone().unwrap_or_default();
+    let (p50, max, n) = (Nanos(times.p50_ns), Nanos(times.max_ns), finding.lost.n);
+    Some(match finding.op {
+        Kind::Oom | Kind::Total => return None,
+        Kind::Gap => format!("{} before {}: median {p50}, longest {max}", count(n, "gap"), call(finding)),
+        Kind::SlowCall => {
+            format!(
+                "{}: {} of up to {max}, usually {p50} (time of the call on the host)",
+                call(finding),
+                count(n, "call")
+            )
+        }
+        Kind::HostCalls => {
+            let op = |op: &OpLine| {
+                let dir = op.dir.as_ref().map(|dir| format!(" {dir}")).unwrap_or_default();
+                format!("{} of {}{dir}: {}", count(op.n, "call"), op.op, Nanos(op.ns))
+            };
+            finding.extra.ops.iter().map(op).collect::<Vec<_>>().join("; ")
+        }
+        Kind::LaunchBound => {
+            let Launches { n, per_step, call_ns, each_ns, .. } = finding.extra.launches?;
+            let steps = per_step.map(|n| format!(", {n} between two waits for the GPU")).unwrap_or_default();
+            let (launches, each, call) = (counted(n, "launch", "launches"), Nanos(each_ns), Nanos(call_ns));
+            format!("{launches}{steps}; {each} from one to the next, {call} of it in the call")
+        }
+        Kind::Stall => format!("{}: nothing returned for {}", call(finding), Nanos(finding.lost.lost_ns)),
+    })
 }
 
 /// A share in percent.
 pub fn pct(share: f64) -> String {
     match share * 100.0 {
-        p if p < 1.0 => format!("{p:.1} %"),
+        p if p > 0.0 && p < 0.1 => "<0.1 %".to_owned(),
+        p if p > 0.0 && p < 1.0 => format!("{p:.1} %"),
         p => format!("{p:.0} %"),
     }
 }
@@ -419,10 +341,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn shares_are_never_rounded_to_nothing() {
+        assert_eq!([0.0, 0.0001, 0.006, 0.01, 0.994, 1.0].map(pct), ["0 %", "<0.1 %", "0.6 %", "1 %", "99 %", "100 %"]);
+    }
+
+    #[test]
     fn processes_of_one_name_are_told_as_one() {
         let who = [("stress", 11, 40), ("loader", 2, 50), ("stress", 12, 30), ("rcu", 5, 1)];
         let who = who.map(|(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns });
-        assert_eq!(parties(who.iter()), "stress (2 processes) and loader (2) and 1 more");
-        assert_eq!(parties([].iter()), "");
+        assert_eq!(tasks(who.iter()), "stress (2 processes), loader (2) and 1 more");
+        assert_eq!(tasks(who[..2].iter()), "loader (2) and stress (11)");
+        assert_eq!(tasks([].iter()), "");
     }
 }

@@ -3,7 +3,6 @@
 use ingero_common::host::{OffCpu, State};
 use ingero_common::record::Record;
 
-use crate::blame::cpus::CpuSet;
 use crate::report::model::Switches;
 
 /// Sums over one life of a process.
@@ -20,13 +19,11 @@ pub(crate) struct Stats {
     pub page_bytes: u64,
     /// Requests to block devices that it made.
     pub block: Block,
-    /// Where its threads came back.
-    pub cpus: CpuSet,
 }
 
 /// Requests to block devices, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Block {
+pub(crate) struct Block {
     /// Reads.
     pub reads: u64,
     /// Bytes read.
@@ -43,7 +40,7 @@ pub struct Block {
 
 impl Block {
     /// Mean time of a request, nanoseconds.
-    pub fn mean_ns(&self) -> u64 {
+    pub(crate) fn mean_ns(&self) -> u64 {
         (self.ns / u128::from((self.reads + self.writes).max(1))) as u64
     }
 
@@ -61,9 +58,8 @@ impl Block {
 }
 
 impl Stats {
-    /// Adds a time off the CPU, which ended on `cpu`.
-    pub(crate) fn switch(&mut self, off: &OffCpu, cpu: Option<u32>) {
-        cpu.into_iter().for_each(|cpu| self.cpus.add(cpu));
+    /// Adds a time off the CPU.
+    pub(crate) fn switch(&mut self, off: &OffCpu) {
         if off.state == State::Preempted {
             self.preempted += 1;
         } else {

@@ -10,6 +10,7 @@ mod inputs;
 mod long_call;
 mod queue;
 mod records;
+mod report;
 mod startup;
 mod support;
 mod tracers;

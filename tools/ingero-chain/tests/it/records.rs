@@ -128,8 +128,9 @@ fn who_was_killed_for_memory_and_what_it_was() {
     let advice = worker["advice"][0]["text"].as_str().unwrap();
     assert!(advice.contains("memory.max"), "64 GiB were to be had: {advice}");
     assert!(ooms[2]["advice"].as_array().unwrap().is_empty(), "nothing is known of its memory");
-    let told =
-        text(&chain(&["-f", "text"], &s.0.iter().map(|r| format!("{r}\n")).collect::<String>()).stdout).to_owned();
+    let told = text(&chain(&["-f", "text", "-v"], &s.0.iter().map(|r| format!("{r}\n")).collect::<String>()).stdout)
+        .to_owned();
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains("when train (100) asked for memory") && !told.contains('\u{1b}'), "{told}");
 }
 

@@ -69,6 +69,8 @@ pub struct Decoded {
     pub rank: Option<u32>,
     /// How many are in it.
     pub nranks: Option<u32>,
+    /// The handle of an event.
+    pub event: Option<u64>,
     /// The device that the thread chooses.
     pub device: Option<u32>,
 }

@@ -64,6 +64,7 @@ enum Field {
     Dtype,
     Rank,
     Ranks,
+    Event,
     Device,
 }
 
@@ -92,6 +93,7 @@ impl Field {
             Param::Dtype => Self::Dtype,
             Param::Rank => Self::Rank,
             Param::Ranks => Self::Ranks,
+            Param::Event => Self::Event,
             Param::Device => Self::Device,
             Param::Skip | Param::SkipBytes(_) | Param::Extent | Param::Out | Param::Out32 | Param::Inside(_) => {
                 return None;
@@ -175,6 +177,7 @@ impl Decoder {
                 Field::Count => out.count = word,
                 Field::Rank => out.rank = word.map(low),
                 Field::Ranks => out.nranks = word.map(low),
+                Field::Event => out.event = word,
                 Field::Device => out.device = word.map(low),
                 Field::Dtype => {
                     let known = word.and_then(|code| dtype(low(code)));

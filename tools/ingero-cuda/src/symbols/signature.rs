@@ -54,6 +54,8 @@ pub(super) enum Param {
     Rank,
     /// `int` number of processes in it.
     Ranks,
+    /// A handle of an event.
+    Event,
     /// `int` number of the device that the thread chooses.
     Device,
     /// A pointer to a structure that is read at the entry.

@@ -114,6 +114,7 @@ typedef struct {
 #define ANY_SIZE ((size_t)0xa11)
 #define OUT ((P)0x117)
 #define STREAM ((P)0x57ea)
+#define EVENT ((P)0xe7e7)
 #define FUNC ((P)0xf00df00df00d)
 #define PTR ((P)0xdeadbeef0000)
 #define DPTR ((CUdeviceptr)0xdeadbeef0000)
@@ -202,7 +203,9 @@ static void memory(void)
 	CALL("cudaMalloc3D", (cudaPitchedPtr *, cudaExtent), (OUT, extent));
 	CALL("cudaMallocFromPoolAsync", (P *, size_t, P, P), (OUT, BYTES, ANY, STREAM));
 	CALL("cudaFreeAsync", (P, P), (PTR, STREAM));
-	CALL("cudaEventRecord", (P, P), (ANY, STREAM));
+	CALL("cudaEventRecord", (P, P), (EVENT, STREAM));
+	CALL("cudaStreamWaitEvent", (P, P, unsigned int), (STREAM, EVENT, 0));
+	CALL("cuEventQuery", (P), (EVENT));
 	CALL("cudaSetDevice", (int), (3));
 }
 

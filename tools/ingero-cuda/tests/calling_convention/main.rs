@@ -65,6 +65,7 @@ fn decode(name: &str, call: &Call) -> Decoded {
     decoder.decode(&Args { words, memory, out })
 }
 
+const EVENT: Option<u64> = Some(0xe7e7);
 const STREAM: Option<u64> = Some(0x57ea);
 const FUNC: Option<u64> = Some(0xf00d_f00d_f00d);
 const PTR: Option<u64> = Some(0xdead_beef_0000);
@@ -115,7 +116,9 @@ fn expected() -> Vec<(&'static str, Decoded)> {
         ("cudaMalloc3D", Decoded { bytes: on_x86.then_some(300 * 7 * 5), ptr: OUT, ..none }),
         ("cudaMallocFromPoolAsync", Decoded { bytes: Some(1 << 40), ptr: OUT, ..stream }),
         ("cudaFreeAsync", Decoded { ptr: PTR, ..stream }),
-        ("cudaEventRecord", stream),
+        ("cudaEventRecord", Decoded { event: EVENT, ..stream }),
+        ("cudaStreamWaitEvent", Decoded { event: EVENT, ..stream }),
+        ("cuEventQuery", Decoded { event: EVENT, ..none }),
         ("cudaSetDevice", Decoded { device: Some(3), ..none }),
         ("ncclAllReduce", nccl("float16", 2)),
         ("ncclReduce", nccl("float64", 8)),

@@ -15,6 +15,7 @@
 //! Rows come out in order of their ends, which needs little memory: a row is held until the file has been
 //! read to its end.
 
+mod guard;
 mod query;
 mod row;
 
@@ -33,6 +34,9 @@ use crate::db::row::{Renderer, Row};
 use crate::holders::Holders;
 use crate::item::{Batch, Item, Kind};
 
+/// Calls of one thread that are open at once: a runtime call contains a driver call, and hardly ever another.
+const MAX_OPEN: usize = 64;
+
 /// A batch is handed on when it has this many bytes.
 const BATCH_BYTES: usize = 64 * 1024;
 
@@ -47,10 +51,10 @@ pub(crate) fn read(path: &Path, mut put: impl FnMut(Box<Batch>)) -> anyhow::Resu
     let name = path.display().to_string();
     let doing = || format!("reading the SQLite recording {name}");
     let connection = query::open(path).with_context(doing)?;
-    let facts = Facts::read(&connection).with_context(doing)?;
+    let facts = Facts::read(&connection).map_err(guard::explain).with_context(doing)?;
     let mut import = Import::new(&facts, &name);
     import.begin()?;
-    import.events(&connection, &mut put).with_context(doing)?;
+    import.events(&connection, &mut put).map_err(guard::explain).with_context(doing)?;
     import.release(i64::MAX, &mut put)?;
     import.end()?;
     put(import.batch);
@@ -169,7 +173,9 @@ impl<'a> Import<'a> {
         let open = self.open_calls.entry(tid).or_default();
         open.retain(|&outer_end_ns| outer_end_ns > start_ns);
         let depth = open.iter().filter(|&&outer_end_ns| outer_end_ns >= end_ns).count();
-        open.push(end_ns);
+        if open.len() < MAX_OPEN {
+            open.push(end_ns);
+        }
         depth as u32
     }
 

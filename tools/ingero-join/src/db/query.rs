@@ -7,6 +7,8 @@ use anyhow::{Context, bail};
 use ingero_common::record::src;
 use rusqlite::{Connection, OpenFlags, Row as SqlRow};
 
+use crate::db::guard::{self, has_table, text};
+
 const MINUTE_NS: i64 = 60_000_000_000;
 
 /// A row of `events`.
@@ -118,7 +120,8 @@ pub(super) fn open(path: &Path) -> anyhow::Result<Connection> {
     if !in_use {
         uri.push_str("?immutable=1");
     }
-    let connection = Connection::open_with_flags(uri, flags)?;
+    let mut connection = Connection::open_with_flags(uri, flags)?;
+    guard::limit(&mut connection, guard::size_bytes(path, Path::new(&wal)))?;
     // Nothing that a hostile file could bring along (triggers, views with functions) is to run.
     connection.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_db_config(rusqlite::config::DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
@@ -150,6 +153,7 @@ pub(super) fn events(connection: &Connection, mut each: impl FnMut(Event) -> any
 
 impl Facts {
     pub(super) fn read(connection: &Connection) -> anyhow::Result<Self> {
+        guard::check_schema(connection)?;
         for table in ["events", "ops", "sources"] {
             if !has_table(connection, table)? {
                 bail!("it has no table {table}: it is an SQLite database, but no ingero recording");
@@ -174,7 +178,7 @@ impl Facts {
             connection,
             "SELECT o.source_id, o.op_id, s.name, o.name FROM ops o JOIN sources s ON s.id = o.source_id",
             |row| {
-                let (source, op): (String, String) = (row.get(2)?, row.get(3)?);
+                let (source, op) = (text(row, 2)?, text(row, 3)?);
                 self.kinds.insert((row.get(0)?, row.get(1)?), EventKind::new(&source, &op));
                 Ok(())
             },
@@ -196,7 +200,7 @@ impl Facts {
                 |row| {
                     first_ns = first_ns.min(row.get(0)?);
                     self.end_ns = self.end_ns.max(row.get(1)?);
-                    (self.kernel, self.version, self.pid_filter) = (row.get(2)?, row.get(3)?, row.get(4)?);
+                    (self.kernel, self.version, self.pid_filter) = (text(row, 2)?, text(row, 3)?, text(row, 4)?);
                     self.cpus = row.get(5)?;
                     Ok(())
                 },
@@ -209,7 +213,7 @@ impl Facts {
     fn processes(&mut self, connection: &Connection) -> anyhow::Result<()> {
         if has_table(connection, "process_names")? {
             each(connection, "SELECT pid, name FROM process_names", |row| {
-                self.names.insert(row.get(0)?, row.get(1)?);
+                self.names.insert(row.get(0)?, text(row, 1)?);
                 Ok(())
             })?;
         }
@@ -289,12 +293,6 @@ impl Facts {
         }));
         Ok(())
     }
-}
-
-fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
-    connection
-        .query_row("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?1", [name], |row| row.get(0))
-        .map(|n: i64| n > 0)
 }
 
 fn each(

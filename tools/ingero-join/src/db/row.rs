@@ -195,6 +195,7 @@ impl<'a> Renderer<'a> {
             dtype: None,
             rank: None,
             nranks: None,
+            event: None,
             device: None,
             open: false,
             stuck: false,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::time::Duration;
 
-use ingero_chain::{Engine, Report};
+use ingero_chain::model::Report;
+use ingero_chain::{Engine, Wanted};
 use ingero_common::record::{Parsed, parse};
 
 use super::feed::Batch;
@@ -90,12 +91,7 @@ pub(super) fn run(queue: Receiver<Task>) {
                         // Settles what is old enough to be judged; the report with all occurrences follows.
                         engine.report_so_far();
                     }
-                    let mut report = engine.report(true);
-                    report.summary.so_far = !ended;
-                    for chain in &mut report.chains {
-                        chain.so_far = !ended;
-                    }
-                    Arc::new(report)
+                    Arc::new(engine.report(Wanted { details: true, so_far: !ended }))
                 });
                 // Whoever asked may have given up.
                 let _ = to.send(Arc::clone(report));

@@ -7,11 +7,13 @@
 //! | `blocks`   | which rows may lie in a stretch of time? (with a worked example)     |
 //! | `findings` | how does a report of ingero-chain become tables?                     |
 //! | `guard`    | what may a statement that somebody else wrote do, and for how long?  |
+//! | `temporary` | how much may it write into temporary files?                          |
 
 mod blocks;
 mod findings;
 mod guard;
 mod insert;
+mod temporary;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +28,7 @@ pub(crate) use guard::FUNCTIONS;
 pub use guard::Refused;
 pub use guard::check_statement;
 pub(crate) use insert::{Inserter, Seen};
+use temporary::Meter;
 
 /// The tables, with the comments that explain them to whoever writes SQL.
 pub const SCHEMA: &str = include_str!("schema.sql");
@@ -34,9 +37,9 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 const INDEXES: &str = "
     CREATE INDEX calls_by_op ON calls (pid, op, dur_ns);
     CREATE INDEX switches_by_thread ON switches (pid, tid);
-    CREATE INDEX causes_by_chain ON causes (chain);
-    CREATE INDEX blame_by_chain ON blame (chain);
-    CREATE INDEX occurrences_by_chain ON occurrences (chain);
+    CREATE INDEX causes_by_finding ON causes (finding);
+    CREATE INDEX blame_by_finding ON blame (finding);
+    CREATE INDEX occurrences_by_finding ON occurrences (finding);
 ";
 
 /// A tool's own statements may take so long; they are written to need far less.
@@ -52,6 +55,8 @@ const FOREIGN_INSTRUCTIONS: i32 = 50;
 #[derive(Debug)]
 pub struct Store {
     connection: Mutex<Connection>,
+    /// What one statement of somebody else may write into temporary files.
+    temporary_bytes: u64,
 }
 
 /// Asks a running statement to stop.
@@ -70,7 +75,11 @@ impl Store {
                  PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -131072; PRAGMA threads = 2;
                  PRAGMA temp_store = FILE; PRAGMA trusted_schema = OFF;",
             )?;
+            connection.execute_batch("BEGIN")?;
             connection.execute_batch(SCHEMA)?;
+            // Opens the file, which would otherwise appear with the first page that is spilled: [`temporary`] must know it.
+            connection.cache_flush()?;
+            connection.execute_batch("COMMIT")?;
             guard::limit(&connection)?;
             Ok(connection)
         };
@@ -78,7 +87,7 @@ impl Store {
             "making a temporary database for the recording (in SQLITE_TMPDIR, TMPDIR, /var/tmp or /tmp; set one of the \
              variables to a directory with room for about half of the uncompressed recording)",
         )?;
-        Ok(Self { connection: Mutex::new(connection) })
+        Ok(Self { connection: Mutex::new(connection), temporary_bytes: temporary::MAX_BYTES })
     }
 
     fn lock(&self) -> rusqlite::Result<MutexGuard<'_, Connection>> {
@@ -113,7 +122,7 @@ impl Store {
         work: impl FnOnce(&mut Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
         let mut connection = self.lock()?;
-        timed(&mut connection, INSTRUCTIONS, limit, cancel, work)
+        timed(&mut connection, Bounds { instructions: INSTRUCTIONS, limit, meter: None }, cancel, work)
     }
 
     /// Hands the compiled statement `sql`, which somebody else wrote, to `work`, with all that [`guard`] forbids forbidden.
@@ -132,35 +141,54 @@ impl Store {
         let mut connection = self.lock()?;
         begun();
         guard::bind(&connection)?;
-        let result = timed(&mut connection, FOREIGN_INSTRUCTIONS, limit, cancel, |connection| {
-            guard::prepare(connection, sql, work)
-        });
+        let bounds =
+            Bounds { instructions: FOREIGN_INSTRUCTIONS, limit, meter: Some(Meter::new(self.temporary_bytes)) };
+        let result = timed(&mut connection, bounds, cancel, |connection| guard::prepare(connection, sql, work));
         guard::unbind(&connection)?;
         result
     }
 }
 
-/// Works until `limit` has passed or `cancel` is set, which are looked at every so many instructions.
+/// What stops a statement.
+struct Bounds {
+    /// Instructions of SQLite between two looks.
+    instructions: i32,
+    /// How long it may take.
+    limit: Duration,
+    /// How much it may write into temporary files, where that is bounded.
+    meter: Option<Meter>,
+}
+
+/// Works until a bound is reached or `cancel` is set, which are looked at every so many instructions.
 fn timed<T>(
     connection: &mut Connection,
-    instructions: i32,
-    limit: Duration,
+    bounds: Bounds,
     cancel: &Cancel,
     work: impl FnOnce(&mut Connection) -> Result<T, ReadError>,
 ) -> Result<T, ReadError> {
     if cancel.load(Ordering::Relaxed) {
         return Err(ReadError::Cancelled);
     }
+    let Bounds { instructions, limit, mut meter } = bounds;
     let deadline = Instant::now() + limit;
-    let stop = Arc::clone(cancel);
-    connection
-        .progress_handler(instructions, Some(move || stop.load(Ordering::Relaxed) || Instant::now() >= deadline))?;
+    let (stop, too_large) = (Arc::clone(cancel), Arc::new(AtomicBool::new(false)));
+    let told = Arc::clone(&too_large);
+    let handler = move || {
+        if meter.as_mut().is_some_and(Meter::is_over) {
+            told.store(true, Ordering::Relaxed);
+        }
+        told.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed) || Instant::now() >= deadline
+    };
+    connection.progress_handler(instructions, Some(handler))?;
     let result = work(connection);
     connection.progress_handler(instructions, None::<fn() -> bool>)?;
     match result {
         Err(ReadError::Sqlite(error)) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            let cancelled = cancel.load(Ordering::Relaxed);
-            Err(if cancelled { ReadError::Cancelled } else { ReadError::TooSlow(limit) })
+            Err(match (cancel.load(Ordering::Relaxed), too_large.load(Ordering::Relaxed)) {
+                (true, _) => ReadError::Cancelled,
+                (_, true) => ReadError::TooLarge,
+                _ => ReadError::TooSlow(limit),
+            })
         }
         result => result,
     }
@@ -173,6 +201,8 @@ pub enum ReadError {
     Cancelled,
     /// It took longer than this.
     TooSlow(Duration),
+    /// It wrote too much into temporary files.
+    TooLarge,
     /// The statement does what it may not.
     Refused(Refused),
     /// SQLite says no.
@@ -188,4 +218,46 @@ impl From<rusqlite::Error> for ReadError {
 /// SQLite's integers are signed: what is above ends at the largest.
 pub(crate) fn int(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a statement to its end, with at most so many bytes of temporary files.
+    fn run(sql: &str, temporary_bytes: u64) -> Result<u64, ReadError> {
+        let store = Store { temporary_bytes, ..Store::new().unwrap() };
+        store.run_foreign(
+            sql,
+            Duration::from_secs(600),
+            &Cancel::default(),
+            || {},
+            |statement| {
+                let (mut rows, mut n) = (statement.query([])?, 0);
+                while rows.next()?.is_some() {
+                    n += 1;
+                }
+                Ok(n)
+            },
+        )
+    }
+
+    #[test]
+    fn a_statement_that_writes_too_much_into_temporary_files_is_stopped() {
+        // 5,000 rows of 20 kB, six times as much as the page cache of such a statement.
+        let rows = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 5000), \
+                    r AS (SELECT x, printf('%20000d', x) AS y FROM c)";
+        for end in [
+            "SELECT x FROM r ORDER BY y DESC",
+            "SELECT DISTINCT y FROM r",
+            "SELECT y, count(*) FROM r GROUP BY y",
+            "SELECT y FROM r UNION SELECT y FROM r",
+            "SELECT x, max(y) OVER (ORDER BY x ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) FROM r",
+            ", m AS MATERIALIZED (SELECT * FROM r) SELECT m.x FROM m, m AS n WHERE n.x = 7",
+        ] {
+            let sql = format!("{rows} {end}");
+            assert!(matches!(run(&sql, 32 << 20), Err(ReadError::TooLarge)), "{end}");
+            assert!(run(&sql, 1 << 40).is_ok(), "{end}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 -- The tables that run_sql reads. Times are nanoseconds; mono_ns is the start on CLOCK_MONOTONIC, as in the recording;
 -- an absent value is NULL, never 0. id is the record's place in the stream, one count over all tables, so ORDER BY id is
 -- the order of ends. Records of other programs are counted in totals only. Not in the tables: launch geometry, pointers,
--- symbol variants, the parties in a call's host object; the recording itself has them.
+-- symbol variants, the tasks in a call's host object; the recording itself has them.
 
 -- CUDA runtime, driver and NCCL calls. dur_ns is the time of the call on the host: for an asynchronous call the time to
 -- enqueue it. depth 0 = outermost; calls inside others have more. off_ns to pages are what the calling thread went
@@ -52,22 +52,42 @@ CREATE TABLE frames (
 -- How many records of each kind there are.
 CREATE TABLE totals (src TEXT, op TEXT, records INTEGER, PRIMARY KEY (src, op));
 
--- What ingero-chain found. kind: gap, slow_call, stall, drop, oom. The causes of a chain and its unexplained_ns add up to
--- lost_ns; lost_share is of the process's observed time.
-CREATE TABLE chains (
-    chain TEXT PRIMARY KEY, kind TEXT, severity TEXT, mono_ns INTEGER, dur_ns INTEGER, pid INTEGER, comm TEXT,
-    n INTEGER, lost_ns INTEGER, lost_share REAL, proven_ns INTEGER, call TEXT, dir TEXT, p50_ns INTEGER, p99_ns INTEGER,
-    max_ns INTEGER, unexplained_ns INTEGER, summary TEXT
+-- Where the time of each process that uses CUDA went: ingero-chain's accounts. start_up_ns to not_judged_ns are classes, every
+-- instant has one, and they add up to observed_ns. lost_ns = idle_ns + silence_ns; lost_share is of loop_ns. gpu_busy_pct:
+-- over the loop, by the driver's counter; launch_bound_ns: how much of enqueue, between and other_call the GPU was idle by
+-- that counter, give or take launch_bound_err_ns (an estimate beside the classes). steps: waits until the GPU was done.
+CREATE TABLE accounts (
+    pid INTEGER, comm TEXT, mono_ns INTEGER, observed_ns INTEGER, loop_mono_ns INTEGER, loop_ns INTEGER,
+    lost_ns INTEGER, lost_share REAL, start_up_ns INTEGER, idle_ns INTEGER, silence_ns INTEGER, gpu_wait_ns INTEGER,
+    enqueue_ns INTEGER, copy_ns INTEGER, memory_ns INTEGER, load_ns INTEGER, other_call_ns INTEGER, between_ns INTEGER,
+    wind_down_ns INTEGER, not_judged_ns INTEGER, gpu_busy_pct REAL, launch_bound_ns INTEGER, launch_bound_err_ns INTEGER,
+    steps INTEGER, steps_per_s REAL
 );
-CREATE TABLE causes (chain TEXT, cause TEXT, ns INTEGER, share REAL);
--- Whose doing a cause is.
-CREATE TABLE blame (chain TEXT, cause TEXT, pid INTEGER, comm TEXT, ns INTEGER);
--- The longest occurrences of each chain.
-CREATE TABLE occurrences (chain TEXT, mono_ns INTEGER, dur_ns INTEGER, unexplained_ns INTEGER);
+
+-- What ingero-chain found. kind: gap, total, slow_call, host_calls, launch_bound, stall, oom. The causes of a finding and its
+-- unexplained_ns add up to lost_ns; lost_share is of the process's loop. total: all gaps of a process once more. class: of
+-- host_calls memory, load or copy. err_ns: what lost_ns of launch_bound may be off by. evidence_*: how complete the data is.
+CREATE TABLE findings (
+    finding TEXT PRIMARY KEY, kind TEXT, severity TEXT, mono_ns INTEGER, dur_ns INTEGER, pid INTEGER, comm TEXT,
+    n INTEGER, lost_ns INTEGER, lost_share REAL, proven_ns INTEGER, gpu_wait_ns INTEGER, err_ns INTEGER, class TEXT,
+    call_src TEXT, call TEXT, dir TEXT, bytes_from INTEGER, bytes_to INTEGER, p50_ns INTEGER, p99_ns INTEGER,
+    max_ns INTEGER, ratio REAL, period_ns INTEGER, unexplained_ns INTEGER, summary TEXT, evidence_lost INTEGER,
+    evidence_watched_share REAL, evidence_samples INTEGER
+);
+CREATE TABLE causes (finding TEXT, cause TEXT, ns INTEGER, share REAL);
+-- Who went through a cause; of cpu_wait and worker_cpu_wait, who had the CPU.
+CREATE TABLE blame (finding TEXT, cause TEXT, pid INTEGER, comm TEXT, ns INTEGER);
+-- CUDA operations: of the cause cuda_call (n is NULL), and of host_calls (cause is NULL).
+CREATE TABLE ops (finding TEXT, cause TEXT, op TEXT, dir TEXT, n INTEGER, ns INTEGER);
+-- What to try; up_to_ns: what it could bring at most.
+CREATE TABLE advice (finding TEXT, text TEXT, because TEXT, up_to_ns INTEGER);
+-- Lost time of each gap finding over the whole recording, in at most 100 slices of dur_ns.
+CREATE TABLE lost_time (finding TEXT, mono_ns INTEGER, dur_ns INTEGER, lost_ns INTEGER);
+-- The longest and the latest occurrences of each finding. after_calls: calls before it.
+CREATE TABLE occurrences (finding TEXT, mono_ns INTEGER, dur_ns INTEGER, after_calls INTEGER, unexplained_ns INTEGER);
 
 -- One row a process. role: cuda, worker, other.
 CREATE TABLE processes (
     pid INTEGER, comm TEXT, role TEXT, parent INTEGER, mono_ns INTEGER, dur_ns INTEGER, voluntary INTEGER,
-    preempted INTEGER, avg_off_ns INTEGER, max_off_ns INTEGER, runq_ns INTEGER, pages INTEGER, page_bytes INTEGER,
-    between_calls_share REAL
+    preempted INTEGER, avg_off_ns INTEGER, max_off_ns INTEGER, runq_ns INTEGER, pages INTEGER, page_bytes INTEGER
 );

@@ -1,22 +1,24 @@
-//! `compare_traces`: which causes of lost time grew, shrank, came or vanished.
+//! `compare_traces`: what changed in the accounts, and which causes of lost time grew, shrank, came or vanished.
 //!
-//! Two recordings have different pids and lengths, so processes are matched by their role and name (a number behind
-//! a separator does not count: `pt_data_worker_3` is any of them, `python3` is not `python2`), and times are compared as shares of the observed time of the processes that lost
-//! them.
+//! Two recordings have different pids and lengths, so processes are matched by their role and name (a number behind a
+//! separator does not count: `pt_data_worker_3` is any of them, `python3` is not `python2`), and times are compared as shares
+//! of the loops of the processes that lost them, as ingero-chain's accounts have them.
 //!
 //! ```text
-//!                          before: 10 s          after: 40 s
+//!                          before: loop 10 s     after: loop 40 s
 //!   gap ... worker_cpu     4 s = 0.40            2 s = 0.05      shrank
 //!   gap ... host_cpu       -                     4 s = 0.10      appeared
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ingero_chain::Report;
+use ingero_chain::model::{Kind, Report};
+use ingero_chain::share;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::account::{AccountSum, SideOut};
 use super::{Context, Problem, ToolEntry, limit};
 use crate::answer::{Filler, PageInfo, offset};
 
@@ -37,7 +39,12 @@ struct Arguments {
 struct Comparison {
     before: Side,
     after: Side,
-    /// Causes of lost time, by how much their share changed, the largest change first
+    /// Where the time went, before and after: processes of one name together, those with the longest loops first
+    accounts: Vec<AccountChange>,
+    /// How many kinds of processes there are in all
+    accounts_total: u64,
+    /// Causes of lost time, by how much their share changed, the largest change first. What all gaps of a process lost
+    /// together is in accounts
     #[schemars(with = "Vec<Change>")]
     changes: Vec<Value>,
     #[serde(flatten)]
@@ -49,25 +56,38 @@ struct Side {
     recording: String,
     /// Length of the recording, nanoseconds
     dur_ns: u64,
-    /// Observed time of all processes that make CUDA calls together, nanoseconds
-    observed_ns: u64,
-    /// Time lost in all chains
-    lost_ns: u64,
-    /// The same as a share of observed_ns
-    lost_share: f64,
+    /// All processes that use CUDA together
+    #[serde(flatten)]
+    account: SideOut,
     /// Records lost by its tracers
     lost_records: u64,
+    /// Why nothing could be judged, where that is so
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nothing_seen: Option<String>,
+}
+
+/// The accounts of one kind of process. A side is absent where there was no such process.
+#[derive(Debug, Serialize, JsonSchema)]
+struct AccountChange {
+    /// Role and name
+    process: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<SideOut>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<SideOut>,
 }
 
 /// One cause in one kind of finding of one kind of process.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Change {
-    /// grew, shrank, appeared, vanished, same (less than a tenth of its share, or half a percent of the time)
+    /// grew, shrank, appeared, vanished, same (less than a tenth of its share, or half a percent of the loop)
     change: String,
     /// Role and name of the process that lost the time
     process: String,
-    /// gap, slow_call, stall, drop, oom
+    /// gap, slow_call, host_calls, launch_bound, stall
     kind: String,
+    /// The call it is about; of host_calls memory, load or copy
+    #[serde(skip_serializing_if = "String::is_empty")]
     call: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     dir: Option<String>,
@@ -75,7 +95,7 @@ struct Change {
     cause: String,
     before_ns: u64,
     after_ns: u64,
-    /// Share of the observed time of such processes
+    /// Share of the loops of such processes
     before_share: f64,
     after_share: f64,
     /// Whose doing, after or else before: roles and names, most first
@@ -99,21 +119,25 @@ struct Lost {
     who: BTreeMap<String, u64>,
 }
 
-/// What one recording lost, by key, and how long processes were observed, by role and name.
-struct Account {
+/// What one recording lost, by key, and the accounts of its processes, by role and name.
+struct Losses {
     lost: BTreeMap<Key, Lost>,
-    observed_ns: HashMap<String, u64>,
+    accounts: BTreeMap<String, AccountSum>,
 }
 
-/// Parties of a change in one answer.
+/// Tasks of a change in one answer.
 const MAX_WHO: usize = 5;
+
+/// Kinds of processes whose accounts are in one answer.
+const MAX_ACCOUNTS: usize = 8;
 
 pub(super) fn tool() -> ToolEntry {
     ToolEntry::new(
         "compare_traces",
         "What changed between two recordings",
-        "Two recordings side by side: which causes of lost time grew, shrank, appeared or vanished, by the role and name of the \
-         process (not by pid), as shares of the observed time, so that recordings of different length compare.",
+        "Two recordings side by side: the accounts (how long the GPU waited, and where the rest of the time went), and which causes \
+         of lost time grew, shrank, appeared or vanished, by the role and name of the process (not by pid), as shares of its \
+         loop, so that recordings of different length compare.",
         r#"{} or {"before": "baseline", "after": "tuned"}"#,
         |context, arguments: Arguments| compare(context, &arguments),
     )
@@ -133,70 +157,92 @@ fn compare(context: &Context<'_>, arguments: &Arguments) -> Result<Comparison, P
         name => context.recording(name)?,
     };
     let (before_view, after_view) = (context.view(before)?, context.view(after)?);
-    let (old, new) = (account(&before_view.report), account(&after_view.report));
-    let mut keys: Vec<&Key> = old.lost.keys().chain(new.lost.keys()).collect();
-    keys.sort();
-    keys.dedup();
-    let mut changes: Vec<Change> = keys.into_iter().map(|key| change(key, &old, &new)).collect();
-    let size = |c: &Change| (c.after_share - c.before_share).abs();
-    let most = |c: &Change| c.after_share.max(c.before_share);
-    changes.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| most(b).total_cmp(&most(a))));
+    let (old, new) = (losses(&before_view.report), losses(&after_view.report));
     let mut answer = Comparison {
         before: side(&before.name, &before_view.report),
         after: side(&after.name, &after_view.report),
+        accounts: Vec::new(),
+        accounts_total: 0,
         changes: Vec::new(),
         page: PageInfo::default(),
     };
+    (answer.accounts, answer.accounts_total) = accounts(&old, &new);
     let filler = Filler::new(limit, &answer);
-    (answer.changes, answer.page) = filler.page(changes.into_iter(), offset);
+    (answer.changes, answer.page) = filler.page(changes(&old, &new).into_iter(), offset);
     Ok(answer)
 }
 
+fn changes(old: &Losses, new: &Losses) -> Vec<Change> {
+    let keys: BTreeSet<&Key> = old.lost.keys().chain(new.lost.keys()).collect();
+    let mut changes: Vec<Change> = keys.into_iter().map(|key| change(key, old, new)).collect();
+    let size = |c: &Change| (c.after_share - c.before_share).abs();
+    let most = |c: &Change| c.after_share.max(c.before_share);
+    changes.sort_by(|a, b| size(b).total_cmp(&size(a)).then_with(|| most(b).total_cmp(&most(a))));
+    changes
+}
+
+/// The accounts side by side, and how many there are.
+fn accounts(old: &Losses, new: &Losses) -> (Vec<AccountChange>, u64) {
+    let names: BTreeSet<&String> = old.accounts.keys().chain(new.accounts.keys()).collect();
+    let loop_ns = |name: &String| {
+        let of = |losses: &Losses| losses.accounts.get(name).map_or(0, AccountSum::loop_ns);
+        of(old).max(of(new))
+    };
+    let mut names: Vec<&String> = names.into_iter().collect();
+    // Stable: of equal loops in the order of names.
+    names.sort_by_key(|name| std::cmp::Reverse(loop_ns(name)));
+    let change = |name: &String| AccountChange {
+        process: name.clone(),
+        before: old.accounts.get(name).map(AccountSum::out),
+        after: new.accounts.get(name).map(AccountSum::out),
+    };
+    (names.iter().take(MAX_ACCOUNTS).map(|name| change(name)).collect(), names.len() as u64)
+}
+
 fn side(name: &str, report: &Report) -> Side {
-    let observed_ns = report.processes.iter().filter(|p| p.role == "cuda").map(|p| p.dur_ns).sum();
-    let lost_ns = report.chains.iter().map(|c| c.lost_ns).sum();
+    let mut all = AccountSum::default();
+    report.accounts.iter().for_each(|line| all.add(line));
     Side {
         recording: name.to_owned(),
         dur_ns: report.summary.dur_ns,
-        observed_ns,
-        lost_ns,
-        lost_share: share(lost_ns, observed_ns),
-        lost_records: report.summary.lost,
+        account: all.out(),
+        lost_records: report.summary.stream.lost,
+        nothing_seen: report.summary.stream.nothing_seen.map(str::to_owned),
     }
 }
 
-fn account(report: &Report) -> Account {
-    let mut labels: HashMap<u32, String> = HashMap::new();
-    let mut observed_ns: HashMap<String, u64> = HashMap::new();
-    for process in &report.processes {
-        let label = label(process.role, &process.comm);
-        *observed_ns.entry(label.clone()).or_default() += process.dur_ns;
-        labels.insert(process.pid, label);
+fn losses(report: &Report) -> Losses {
+    let labels: HashMap<u32, String> =
+        report.processes.iter().map(|process| (process.pid, label(process.role, process.comm.raw()))).collect();
+    let mut accounts: BTreeMap<String, AccountSum> = BTreeMap::new();
+    for line in &report.accounts {
+        accounts.entry(label("cuda", line.comm.raw())).or_default().add(line);
     }
     let mut lost: BTreeMap<Key, Lost> = BTreeMap::new();
-    for chain in &report.chains {
-        let process = labels.get(&chain.pid).cloned().unwrap_or_else(|| label("cuda", &chain.comm));
+    // A total is the same gaps once more.
+    for finding in report.findings.iter().filter(|f| f.op != Kind::Total) {
+        let process = labels.get(&finding.pid).cloned().unwrap_or_else(|| label("cuda", finding.comm.raw()));
         let key = |cause| Key {
             process: process.clone(),
-            kind: chain.op.name(),
-            call: chain.call.clone(),
-            dir: chain.dir.clone(),
+            kind: finding.op.name(),
+            call: finding.extra.class.map_or_else(|| finding.call.call.raw().to_owned(), str::to_owned),
+            dir: finding.call.dir.as_ref().map(|dir| dir.raw().to_owned()),
             cause,
         };
-        for cause in &chain.causes {
+        for cause in &finding.lost.causes {
             let entry = lost.entry(key(cause.cause.name())).or_default();
             entry.ns += cause.ns;
             for who in &cause.who {
                 // A thread is known by its own name; its process gives the role.
                 let role = labels.get(&who.pid).and_then(|l| l.split_once(' ')).map_or("other", |(role, _)| role);
-                *entry.who.entry(label(role, &who.comm)).or_default() += who.ns;
+                *entry.who.entry(label(role, who.comm.raw())).or_default() += who.ns;
             }
         }
-        if chain.unexplained_ns > 0 {
-            lost.entry(key("unexplained")).or_default().ns += chain.unexplained_ns;
+        if finding.lost.unexplained_ns > 0 {
+            lost.entry(key("unexplained")).or_default().ns += finding.lost.unexplained_ns;
         }
     }
-    Account { lost, observed_ns }
+    Losses { lost, accounts }
 }
 
 /// Role and name, with the numbers that tell one of many from the others left out: those that stand alone behind a
@@ -221,10 +267,10 @@ fn label(role: &str, comm: &str) -> String {
     label
 }
 
-fn change(key: &Key, old: &Account, new: &Account) -> Change {
-    let of = |account: &Account| {
-        let ns = account.lost.get(key).map_or(0, |lost| lost.ns);
-        (ns, share(ns, account.observed_ns.get(&key.process).copied().unwrap_or(0)))
+fn change(key: &Key, old: &Losses, new: &Losses) -> Change {
+    let of = |losses: &Losses| {
+        let ns = losses.lost.get(key).map_or(0, |lost| lost.ns);
+        (ns, share(ns, losses.accounts.get(&key.process).map_or(0, AccountSum::loop_ns)))
     };
     let ((before_ns, before_share), (after_ns, after_share)) = (of(old), of(new));
     let change = match (before_ns, after_ns) {
@@ -252,19 +298,15 @@ fn change(key: &Key, old: &Account, new: &Account) -> Change {
     }
 }
 
-fn share(part_ns: u64, whole_ns: u64) -> f64 {
-    ingero_chain::cause::share(part_ns, whole_ns)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An account of one process of a kind, observed for a second, that lost so much by one cause.
-    fn account(ns: u64) -> Account {
+    /// Losses of one process of a kind, with a loop of a second, that lost so much by one cause.
+    fn losses(ns: u64) -> Losses {
         let lost = Lost { ns, who: BTreeMap::from([("worker w".into(), ns)]) };
         let lost = if ns == 0 { BTreeMap::new() } else { BTreeMap::from([(key(), lost)]) };
-        Account { lost, observed_ns: HashMap::from([("cuda train".into(), 1_000_000_000)]) }
+        Losses { lost, accounts: BTreeMap::from([("cuda train".into(), AccountSum::of_loop(1_000_000_000))]) }
     }
 
     fn key() -> Key {
@@ -283,7 +325,7 @@ mod tests {
             // Twice as much, but of next to nothing.
             (2_000_000, 4_000_000, "same"),
         ] {
-            let change = change(&key(), &account(before_ns), &account(after_ns));
+            let change = change(&key(), &losses(before_ns), &losses(after_ns));
             assert_eq!(change.change, word, "{before_ns} {after_ns}");
             assert_eq!((change.before_ns, change.after_ns), (before_ns, after_ns));
             assert_eq!(change.who, ["worker w"]);

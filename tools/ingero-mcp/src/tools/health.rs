@@ -1,6 +1,6 @@
 //! `get_capture_health`: how far can the recording be trusted?
 
-use ingero_chain::Report;
+use ingero_chain::model::Report;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -45,9 +45,9 @@ struct Health {
     calls_not_watched: u64,
     /// Outermost CUDA calls without that knowledge at all: the recording was not joined
     calls_not_joined: u64,
-    /// Time without calls in which lost calls may have lain: in no chain
+    /// Time of processes that use CUDA in which records are missing or nobody watched: in no finding
     not_judged_ns: u64,
-    /// Calls of cold starts, and their time: in no percentile and no chain
+    /// Cold calls (first ones, those that load code), and their time: in no percentile and no finding
     cold_calls: u64,
     cold_ns: u64,
     /// Where records are missing, in order of time
@@ -102,7 +102,7 @@ pub(super) fn tool() -> ToolEntry {
         "get_capture_health",
         "How far the recording can be trusted",
         "Whether records are missing and where, which tracers ran and with which probes, how many calls the scheduler tracer \
-         watched. Look here first: where records are missing or nobody watched, silence is no evidence.",
+         watched. Look here early: where records are missing or nobody watched, silence is no evidence.",
         "{}",
         |context, arguments: Arguments| health(context, &arguments),
     )
@@ -129,9 +129,9 @@ fn health(context: &Context<'_>, arguments: &Arguments) -> Result<Health, Proble
         warnings: warnings(&view.report, &facts, view.problem.as_deref(), view.growing),
         watched_cuda: facts.watched.0,
         watched_sched: facts.watched.1,
-        lost: summary.lost,
-        late: summary.late,
-        bad_lines: summary.bad_lines,
+        lost: summary.stream.lost,
+        late: summary.stream.late,
+        bad_lines: summary.stream.bad_lines,
         calls_watched: facts.calls.0,
         calls_not_watched: facts.calls.1,
         calls_not_joined: facts.calls.2,
@@ -214,23 +214,42 @@ fn warnings(report: &Report, facts: &Facts, problem: Option<&str>, growing: bool
     let has = |tool: &str| facts.tracers.iter().any(|t| t.tool == tool);
     let (watched, not_watched, not_joined) = facts.calls;
     let calls = watched + not_watched + not_joined;
+    let nothing_seen = summary.stream.nothing_seen;
+    warn(nothing_seen.is_some(), format!("nothing could be judged: {}", nothing_seen.unwrap_or_default()));
     warn(problem.is_some(), format!("the recording ends before its end: {}", problem.unwrap_or_default()));
     warn(
-        summary.lost > 0,
-        format!("{} records were lost: see losses; chains of those times may be incomplete", summary.lost),
+        summary.stream.lost > 0,
+        format!("{} records were lost: see losses; findings about those times may be incomplete", summary.stream.lost),
     );
     warn(
-        summary.double > 0,
+        summary.stream.double > 0,
         format!(
             "{} records of a second tracer of the same processes say again what others say; they are left out",
-            summary.double
+            summary.stream.double
         ),
     );
-    warn(summary.late > 0, format!("{} records came late and stand behind their place", summary.late));
-    warn(summary.bad_lines > 0, format!("{} lines were no records", summary.bad_lines));
+    warn(summary.stream.late > 0, format!("{} records came late and stand behind their place", summary.stream.late));
+    warn(summary.stream.bad_lines > 0, format!("{} lines were no records", summary.stream.bad_lines));
     warn(
         summary.not_judged_ns > 0,
-        format!("{} ns without calls may have held lost calls: in no chain", summary.not_judged_ns),
+        format!(
+            "{} ns are not judged, since records are missing there or nobody watched: in no finding",
+            summary.not_judged_ns
+        ),
+    );
+    warn(
+        summary.stream.entries > 0,
+        format!(
+            "of {} calls only the entry was traced: nothing is said about the time in or between them",
+            summary.stream.entries
+        ),
+    );
+    warn(
+        summary.stream.forgotten_processes > 0,
+        format!(
+            "{} processes that ended long ago are in no account and no finding",
+            summary.stream.forgotten_processes
+        ),
     );
     warn(
         not_joined > 0,

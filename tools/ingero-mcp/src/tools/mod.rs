@@ -4,10 +4,13 @@
 //! finding the recording, turning an answer into text and structured content that are the same, and every failure into
 //! words that say what to write instead.
 
+mod account;
 mod chains;
 mod compare;
 mod events;
+mod finding;
 mod health;
+mod placed;
 mod processes;
 mod sql;
 mod stats;
@@ -72,6 +75,11 @@ impl From<ReadError> for Problem {
                 "stopped after {:.0} s: ask for less (a shorter stretch of time, one pid, an aggregate instead of rows)",
                 limit.as_secs_f64()
             )),
+            ReadError::TooLarge => Self::Told(
+                "stopped, since it needs more than 256 MB of temporary space: sort, group or join less (aggregate first, fewer \
+                 and shorter columns, a condition on both sides of a join)"
+                    .into(),
+            ),
             ReadError::Refused(Refused(message)) => Self::Told(message),
             ReadError::Sqlite(error) => Self::Told(format!("SQLite: {error}")),
         }

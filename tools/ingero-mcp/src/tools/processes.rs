@@ -1,10 +1,11 @@
 //! `get_per_process_breakdown`: what each process did.
 
-use ingero_chain::chain::ProcessReport;
+use ingero_chain::model::{ProcessReport, Report};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::account::AccountOut;
 use super::stats::CallStats;
 use super::{Context, Problem, ToolEntry, limit};
 use crate::answer::{Filler, PageInfo, offset};
@@ -64,9 +65,9 @@ struct ProcessOut {
     mono_ns: u64,
     /// Observed for so long
     dur_ns: u64,
-    /// Share of the observed time in which no CUDA call was in flight in the whole process
-    #[serde(skip_serializing_if = "Option::is_none")]
-    between_calls_share: Option<f64>,
+    /// Where its time went, if it makes CUDA calls; more than one where it became another program
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    accounts: Vec<AccountOut>,
     /// CUDA calls by operation, the first few
     calls: Vec<CallStats>,
     /// Operations in all
@@ -92,15 +93,21 @@ struct ProcessOut {
 /// Operations of one process in one answer; get_trace_stats has all.
 const MAX_CALLS: usize = 15;
 
-fn process(p: &ProcessReport) -> ProcessOut {
+/// Programs that one process was, in one answer.
+const MAX_ACCOUNTS: usize = 4;
+
+fn process(report: &Report, p: &ProcessReport) -> ProcessOut {
+    // A pid may have been used twice.
+    let (from_ns, to_ns) = (p.mono_ns, p.mono_ns.saturating_add(p.dur_ns));
+    let own = report.accounts.iter().filter(|a| a.pid == p.pid && (from_ns..=to_ns).contains(&a.mono_ns));
     ProcessOut {
         pid: p.pid,
-        comm: p.comm.clone(),
+        comm: p.comm.raw().to_owned(),
         role: p.role.to_owned(),
         parent: p.parent,
         mono_ns: p.mono_ns,
         dur_ns: p.dur_ns,
-        between_calls_share: p.between_calls_share,
+        accounts: own.take(MAX_ACCOUNTS).map(AccountOut::from).collect(),
         calls: p.calls.iter().take(MAX_CALLS).map(|line| CallStats::of(None, line)).collect(),
         calls_total: p.calls.len() as u64,
         cold_calls: p.cold.map(|cold| cold.calls),
@@ -119,8 +126,8 @@ pub(super) fn tool() -> ToolEntry {
     ToolEntry::new(
         "get_per_process_breakdown",
         "What each process did",
-        "Each process with its role (cuda, worker, other) and parent: its CUDA calls by operation, how often its threads left the \
-         CPU and how long they waited for one, pages allocated, share of time without any CUDA call.",
+        "Each process with its role (cuda, worker, other) and parent: the account of its time (where it went, how long the GPU \
+         waited), its CUDA calls by operation, how often its threads left the CPU and how long they waited for one, pages.",
         r#"{"role": "cuda"} or {"pid": 4242}"#,
         |context, arguments: Arguments| breakdown(context, &arguments),
     )
@@ -143,6 +150,6 @@ fn breakdown(context: &Context<'_>, arguments: &Arguments) -> Result<Breakdown, 
     }
     let mut answer = Breakdown { recording: recording.name.clone(), processes: Vec::new(), page: PageInfo::default() };
     let filler = Filler::new(limit, &answer);
-    (answer.processes, answer.page) = filler.page(wanted.into_iter().map(process), offset);
+    (answer.processes, answer.page) = filler.page(wanted.into_iter().map(|p| process(&view.report, p)), offset);
     Ok(answer)
 }

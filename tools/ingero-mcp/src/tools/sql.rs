@@ -21,7 +21,7 @@ use crate::store::{Cancel, FUNCTIONS, ReadError, Refused};
 #[serde(deny_unknown_fields)]
 struct Arguments {
     /// One SELECT (or WITH ... SELECT) in SQLite's dialect. Tables: calls, switches, tasks, amounts, samples, frames, totals,
-    /// chains, causes, blame, occurrences, processes; the resource ingero://sql-schema describes them
+    /// accounts, findings, causes, blame, ops, advice, lost_time, occurrences, processes; the resource ingero://sql-schema describes them
     sql: String,
     /// Name of the recording; the first one if absent
     recording: Option<String>,

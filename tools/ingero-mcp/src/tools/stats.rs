@@ -1,10 +1,11 @@
 //! `get_trace_stats`: what is in a recording.
 
-use ingero_chain::chain::CallLine;
+use ingero_chain::model::CallLine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::account::{self, AccountOut};
 use super::{Context, Problem, ToolEntry, limit};
 use crate::answer::{Filler, PageInfo, offset};
 use crate::recording::{Recording, View};
@@ -14,7 +15,7 @@ use crate::recording::{Recording, View};
 struct Arguments {
     /// Name of the recording; the first one if absent
     recording: Option<String>,
-    /// Only calls of this process
+    /// Only the account and the calls of this process
     pid: Option<u32>,
     /// Call statistics in one answer (1 to 200, usually 30)
     limit: Option<u32>,
@@ -48,8 +49,15 @@ pub(crate) struct Overview {
     cuda_processes: u64,
     /// Records that the tracers lost, as far as they could count them
     lost: u64,
-    /// Chains found, by severity
-    chains: Counts,
+    /// Findings, by severity
+    findings: Counts,
+    /// Where the time of each process that uses CUDA went, the one for which the GPU waited longest first
+    accounts: Vec<AccountOut>,
+    /// How many accounts there are in all; get_per_process_breakdown has them
+    accounts_total: u64,
+    /// Why nothing could be judged, where that is so
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nothing_seen: Option<String>,
     /// What was looked for, with thresholds
     checked: Vec<String>,
     /// More may come: all numbers are those so far
@@ -111,23 +119,31 @@ pub(super) struct CallStats {
     p99_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_ns: Option<u64>,
-    /// Bytes copied, set or allocated
+    /// Bytes copied, set or allocated, in all of them
     bytes: u64,
+    /// Where calls are told apart by what one carries: bytes from
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_from: Option<u64>,
+    /// ... to
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes_to: Option<u64>,
 }
 
 impl CallStats {
     pub(super) fn of(pid: Option<u32>, line: &CallLine) -> Self {
         Self {
             pid,
-            src: line.src.clone(),
-            op: line.op.clone(),
-            dir: line.dir.clone(),
+            src: line.src.raw().to_owned(),
+            op: line.op.raw().to_owned(),
+            dir: line.dir.as_ref().map(|dir| dir.raw().to_owned()),
             n: line.n,
             avg_ns: line.avg_ns,
             p50_ns: line.p50_ns,
             p99_ns: line.p99_ns,
             max_ns: line.max_ns,
             bytes: line.bytes,
+            bytes_from: line.size_bytes.map(|[from, _]| from),
+            bytes_to: line.size_bytes.map(|[_, to]| to),
         }
     }
 }
@@ -135,19 +151,21 @@ impl CallStats {
 pub(super) fn tool() -> ToolEntry {
     ToolEntry::new(
         "get_trace_stats",
-        "What is in a recording",
-        "What a recording holds: its interval, how many records of each kind, how many chains of each severity were found, and \
-         statistics of CUDA calls by process and operation. Begin here (or with get_capture_health).",
+        "What is in a recording, and where the time went",
+        "What a recording holds, and where the time went: the account of each process that uses CUDA (how long the GPU waited for \
+         it, of how long a loop, and what the rest was), findings by severity, records of each kind, and statistics of CUDA \
+         calls by process and operation. Begin here.",
         r#"{} or {"pid": 4242, "limit": 20}"#,
         |context, arguments: Arguments| stats(context, &arguments),
     )
 }
 
 /// What a recording is, in a few numbers.
-pub(crate) fn overview(context: &Context<'_>, recording: &Recording, view: &View) -> Overview {
+pub(crate) fn overview(context: &Context<'_>, recording: &Recording, view: &View, pid: Option<u32>) -> Overview {
     let summary = &view.report.summary;
     let seen = recording.seen();
     let start_ns = seen.start_ns.unwrap_or(summary.mono_ns);
+    let (accounts, accounts_total) = account::largest(&view.report, pid);
     Overview {
         recording: recording.name.clone(),
         files: recording.files.clone(),
@@ -157,10 +175,13 @@ pub(crate) fn overview(context: &Context<'_>, recording: &Recording, view: &View
         start_ts: summary.ts.as_ref().map(|ts| ts.as_str().to_owned()),
         dur_ns: seen.end_ns.saturating_sub(start_ns),
         records: seen.records,
-        calls: summary.calls,
-        cuda_processes: summary.processes,
-        lost: summary.lost,
-        chains: Counts { high: summary.chains.high, medium: summary.chains.medium, low: summary.chains.low },
+        calls: summary.stream.calls,
+        cuda_processes: summary.stream.processes,
+        lost: summary.stream.lost,
+        findings: Counts { high: summary.chains.high, medium: summary.chains.medium, low: summary.chains.low },
+        accounts,
+        accounts_total,
+        nothing_seen: summary.stream.nothing_seen.map(str::to_owned),
         checked: summary.checked.clone(),
         growing: view.growing,
         problem: view.problem.clone(),
@@ -188,7 +209,7 @@ fn stats(context: &Context<'_>, arguments: &Arguments) -> Result<Stats, Problem>
     kinds.sort_by(|a, b| b.records.cmp(&a.records).then_with(|| (&a.src, &a.op).cmp(&(&b.src, &b.op))));
     kinds.truncate(MAX_KINDS);
     let mut stats = Stats {
-        overview: overview(context, recording, &view),
+        overview: overview(context, recording, &view, arguments.pid),
         kinds,
         call_stats: Vec::new(),
         page: PageInfo::default(),

@@ -1,10 +1,10 @@
 //! `get_timeline`: what happened when.
 
-use ingero_chain::Report;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::placed::{Cut, Lost, place};
 use super::{Context, Problem, ToolEntry, interval};
 use crate::answer::{Filler, PageInfo, offset};
 use crate::grid::Grid;
@@ -35,8 +35,12 @@ struct Timeline {
     to_ns: u64,
     /// Length of a slice, nanoseconds
     slice_ns: u64,
-    /// Times are known to this precision, nanoseconds: what lies at the border of two slices may be in the other one
+    /// Calls and waits are known to this precision, nanoseconds: what lies at the border of two slices may be in the other
+    /// one. Lost time is known to the slices of each finding's grid, and exactly where its occurrences are kept
     precision_ns: u64,
+    /// Slow calls that happened too often to be kept one by one: what is not kept is in no slice
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    partly: Vec<String>,
     #[schemars(with = "Vec<SliceOut>")]
     slices: Vec<Value>,
     #[serde(flatten)]
@@ -47,6 +51,8 @@ struct Timeline {
 struct SliceOut {
     /// Start, CLOCK_MONOTONIC nanoseconds
     mono_ns: u64,
+    /// Time in which the GPU waited: in the gaps and stalls that are findings, of all processes together
+    lost_ns: u64,
     /// Outermost CUDA calls that began here
     calls: u64,
     /// Time of all threads in CUDA calls, nanoseconds
@@ -66,15 +72,9 @@ struct SliceOut {
     /// Use of the GPUs, where it was sampled
     #[serde(skip_serializing_if = "Option::is_none")]
     gpu_util_pct: Option<f64>,
-    /// Chains of which an occurrence lies here, with the time lost in it, the most first
+    /// Findings that lost time here, the most first, at most three: gap, slow_call, stall, oom
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    chains: Vec<Lost>,
-}
-
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-struct Lost {
-    id: String,
-    ns: u64,
+    findings: Vec<Lost>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,49 +87,16 @@ struct Sampled {
 /// Records that are looked at one by one: two or three seconds.
 const MAX_SINGLE: u64 = 4_000_000;
 
-/// Chains named in one slice.
-const MAX_CHAINS: usize = 3;
-
 pub(super) fn tool() -> ToolEntry {
     ToolEntry::new(
         "get_timeline",
         "What happened when",
-        "The recording, or a stretch of it, cut into equal slices: CUDA calls and the time in them, time that threads waited for \
-         a CPU or for I/O, CPU and GPU use, lost records, and which chains lost time there. For single records of a slice, \
-         query_events with its times.",
+        "The recording, or a stretch of it, cut into equal slices: how long the GPU waited and which findings lost time there, \
+         CUDA calls and the time in them, time that threads waited for a CPU or for I/O, CPU and GPU use, lost records. For \
+         single records of a slice, query_events with its times.",
         r#"{"slices": 20} or {"from_ns": 1000000000, "to_ns": 2000000000, "pid": 4242}"#,
         |context, arguments: Arguments| timeline(context, &arguments),
     )
-}
-
-/// A stretch of time in equal slices.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    from_ns: u64,
-    to_ns: u64,
-    slices: usize,
-}
-
-impl Cut {
-    fn whole_ns(self) -> u64 {
-        (self.to_ns - self.from_ns).max(1)
-    }
-
-    /// Length of a slice; all have it but for the rounding.
-    fn slice_ns(self) -> u64 {
-        self.whole_ns() / self.slices as u64
-    }
-
-    /// Where a slice begins, and the one before it ends.
-    fn start_ns(self, at: usize) -> u64 {
-        self.from_ns + (u128::from(self.whole_ns()) * at as u128 / self.slices as u128) as u64
-    }
-
-    /// The slice in which an instant lies, or the nearest one.
-    fn slice(self, ns: u64) -> usize {
-        let at = u128::from(ns.saturating_sub(self.from_ns)) * self.slices as u128 / u128::from(self.whole_ns());
-        (at as usize).min(self.slices - 1)
-    }
 }
 
 fn timeline(context: &Context<'_>, arguments: &Arguments) -> Result<Timeline, Problem> {
@@ -157,11 +124,12 @@ fn timeline(context: &Context<'_>, arguments: &Arguments) -> Result<Timeline, Pr
         }
     };
     let sampled = sampled(context, recording, cut)?;
-    let lost = lost(&view.report, arguments.pid, cut);
+    let placed = place(&view.report, arguments.pid, cut);
 
     let mean = |(sum, n): (f64, u32)| (n > 0).then(|| (sum / f64::from(n) * 10.0).round() / 10.0);
     let out = (0..slices).map(|at| SliceOut {
         mono_ns: cut.start_ns(at),
+        lost_ns: placed.slices[at].lost_ns,
         calls: sums[at].calls,
         call_ns: sums[at].call_ns,
         cpu_wait_ns: sums[at].cpu_wait_ns,
@@ -170,7 +138,7 @@ fn timeline(context: &Context<'_>, arguments: &Arguments) -> Result<Timeline, Pr
         cpu_pct: mean(sampled[at].cpu),
         cpu_max_pct: (sampled[at].cpu.1 > 0).then_some(sampled[at].cpu_max),
         gpu_util_pct: mean(sampled[at].gpu),
-        chains: lost[at].clone(),
+        findings: placed.slices[at].findings.clone(),
     });
     let mut answer = Timeline {
         recording: recording.name.clone(),
@@ -178,6 +146,7 @@ fn timeline(context: &Context<'_>, arguments: &Arguments) -> Result<Timeline, Pr
         to_ns,
         slice_ns: cut.slice_ns(),
         precision_ns,
+        partly: placed.partly.clone(),
         slices: Vec::new(),
         page: PageInfo::default(),
     };
@@ -254,33 +223,4 @@ fn sampled(context: &Context<'_>, recording: &Recording, cut: Cut) -> Result<Vec
         }
     }
     Ok(sampled)
-}
-
-/// What chains lost, by slice, the most first.
-fn lost(report: &Report, pid: Option<u32>, cut: Cut) -> Vec<Vec<Lost>> {
-    let mut lost: Vec<Vec<Lost>> = vec![Vec::new(); cut.slices];
-    for chain in report.chains.iter().filter(|c| pid.is_none_or(|pid| pid == c.pid)) {
-        for one in &chain.occurrences {
-            let start_ns = one.mono_ns.max(cut.from_ns);
-            let end_ns = one.mono_ns.saturating_add(one.dur_ns).min(cut.to_ns);
-            if start_ns >= end_ns {
-                continue;
-            }
-            let first = cut.slice(start_ns);
-            for (at, here) in lost[first..=cut.slice(end_ns)].iter_mut().enumerate() {
-                let at = first + at;
-                let ns = end_ns.min(cut.start_ns(at + 1)).saturating_sub(start_ns.max(cut.start_ns(at)));
-                match here.iter_mut().find(|l| l.id == chain.id) {
-                    Some(known) => known.ns += ns,
-                    None if ns > 0 => here.push(Lost { id: chain.id.clone(), ns }),
-                    None => {}
-                }
-            }
-        }
-    }
-    for here in &mut lost {
-        here.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.id.cmp(&b.id)));
-        here.truncate(MAX_CHAINS);
-    }
-    lost
 }

@@ -1,18 +1,20 @@
 //! What the GPUs did, as NVIDIA's management library (NVML) says.
 //!
 //! The library is loaded at run time, where there is one. It is asked on a thread of its own, which nothing waits for: a driver
-//! that hangs, and with it every call into the library, must not stop the records about what else goes on. Then the last
-//! reading grows old, and samples are without GPUs:
+//! that hangs, and with it every call into the library, must not stop the records about what else goes on. It is read often,
+//! and a sample has the mean of what was read since the one before. Then the last reading grows old, and samples are without
+//! GPUs:
 //!
 //! ```text
-//! NVML thread   read at 0.1      read at 1.1      hangs .............................
-//! sampler       at 1.0: of 0.1   at 2.0: of 1.1   at 3.0: of 1.1   at 4.0: none (of 1.1)
+//! NVML thread   0.1 0.2 0.3 … 1.0   1.1 1.2 … 1.7   hangs ..................
+//! sampler       at 1.0: mean of 10  at 2.0: of 7    at 3.0: none
 //! ```
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ingero_common::record::write::Gpu;
 use nvml_wrapper::Nvml;
@@ -20,18 +22,19 @@ use nvml_wrapper::error::NvmlError;
 
 /// The name without a version is part of development packages only.
 const LIBRARY: &str = "libnvidia-ml.so.1";
-const READ_EVERY: Duration = Duration::from_secs(1);
-/// What was read longer ago says nothing of the interval that a sample is about.
-const MAX_AGE: Duration = Duration::from_millis(2500);
+/// The library's own sample period is 1/6 s to 1 s (nvml.h, `nvmlUtilization_t`).
+const READ_EVERY: Duration = Duration::from_millis(100);
 
-/// The newest reading.
+/// What was read since the last sample.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Gpus(Arc<Mutex<Option<Reading>>>);
+pub(crate) struct Gpus(Arc<Mutex<BTreeMap<u32, Readings>>>);
 
-#[derive(Debug)]
-struct Reading {
-    at: Instant,
-    gpus: Vec<Gpu>,
+/// Of one GPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Readings {
+    util_sum_pct: u64,
+    utils: u32,
+    mem_used_bytes: Option<u64>,
 }
 
 impl Gpus {
@@ -45,7 +48,7 @@ impl Gpus {
             loop {
                 // An error may pass: a driver that is being reset.
                 if let Ok(read) = read(&nvml) {
-                    shared.put(Reading { at: Instant::now(), gpus: read });
+                    read.into_iter().for_each(|(index, util_pct, mem)| shared.put(index, util_pct, mem));
                 }
                 thread::sleep(READ_EVERY);
             }
@@ -53,27 +56,37 @@ impl Gpus {
         gpus
     }
 
-    fn put(&self, reading: Reading) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+    fn put(&self, index: u32, util_pct: Option<u32>, mem_used_bytes: Option<u64>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = all.entry(index).or_default();
+        if let Some(pct) = util_pct {
+            one.util_sum_pct += u64::from(pct);
+            one.utils += 1;
+        }
+        one.mem_used_bytes = mem_used_bytes.or(one.mem_used_bytes);
     }
 
-    /// What was read last, unless that is too long ago.
-    pub(crate) fn latest(&self, now: Instant) -> Option<Vec<Gpu>> {
-        let reading = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = reading.as_ref().filter(|reading| now.saturating_duration_since(reading.at) <= MAX_AGE)?;
-        Some(fresh.gpus.clone())
+    /// The means since this was last asked; `None` where nothing was read.
+    pub(crate) fn take(&self) -> Option<Vec<Gpu>> {
+        let all = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let gpu = |(index, one): (u32, Readings)| Gpu {
+            index,
+            util_pct: (one.utils > 0).then(|| (one.util_sum_pct as f64 / f64::from(one.utils) * 10.0).round() / 10.0),
+            mem_used_bytes: one.mem_used_bytes,
+        };
+        (!all.is_empty()).then(|| all.into_iter().map(gpu).collect())
     }
 }
 
-/// All GPUs of which something is known. One that is split (MIG) has no utilisation of its own.
-fn read(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {
+/// All GPUs of which something is known: number, use, memory. One that is split (MIG) has no utilisation of its own.
+fn read(nvml: &Nvml) -> Result<Vec<(u32, Option<u32>, Option<u64>)>, NvmlError> {
     let mut gpus = Vec::new();
     for index in 0..nvml.device_count()? {
         let Ok(device) = nvml.device_by_index(index) else { continue };
         let util_pct = device.utilization_rates().ok().map(|rates| rates.gpu);
         let mem_used_bytes = device.memory_info().ok().map(|memory| memory.used);
         if util_pct.is_some() || mem_used_bytes.is_some() {
-            gpus.push(Gpu { index, util_pct, mem_used_bytes });
+            gpus.push((index, util_pct, mem_used_bytes));
         }
     }
     Ok(gpus)
@@ -84,13 +97,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_reading_is_none() {
+    fn a_sample_has_the_mean_of_what_was_read_since_the_one_before() {
         let gpus = Gpus::default();
-        let at = Instant::now();
-        assert_eq!(gpus.latest(at), None);
-        let gpu = Gpu { index: 0, util_pct: Some(93), mem_used_bytes: Some(7) };
-        gpus.put(Reading { at, gpus: vec![gpu] });
-        assert_eq!(gpus.latest(at + MAX_AGE), Some(vec![gpu]));
-        assert_eq!(gpus.latest(at + MAX_AGE + Duration::from_nanos(1)), None);
+        assert_eq!(gpus.take(), None);
+        for pct in [90, 95, 96] {
+            gpus.put(0, Some(pct), Some(u64::from(pct)));
+        }
+        gpus.put(1, None, Some(7));
+        let want = [
+            Gpu { index: 0, util_pct: Some(93.7), mem_used_bytes: Some(96) },
+            Gpu { index: 1, util_pct: None, mem_used_bytes: Some(7) },
+        ];
+        assert_eq!(gpus.take(), Some(want.to_vec()));
+        assert_eq!(gpus.take(), None, "a driver that hangs");
     }
 }

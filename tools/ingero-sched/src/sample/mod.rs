@@ -5,7 +5,6 @@ mod cpu;
 mod gpu;
 
 use std::io::Write;
-use std::time::Instant;
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
@@ -56,7 +55,7 @@ impl Sampler {
         let now_ns = mono_ns();
         let memory = Meminfo::current().context("reading /proc/meminfo")?;
         let usage = Usage::between(&self.before, &now);
-        let gpu = self.gpus.latest(Instant::now());
+        let gpu = self.gpus.take();
         let quota = self.quotas.deltas(pids);
         let record = Sample {
             src: src::SYS,

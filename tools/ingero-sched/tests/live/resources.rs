@@ -92,7 +92,7 @@ fn gpus_are_in_the_samples_where_the_library_answers() {
         records.of("sys", "sample").map(|sample| sample["gpu"].clone()).collect::<Vec<_>>()
     };
     let want = serde_json::json!([
-        {"index": 0, "util_pct": 37, "mem_used_bytes": 5_u64 << 30},
+        {"index": 0, "util_pct": 37.0, "mem_used_bytes": 5_u64 << 30},
         {"index": 1, "mem_used_bytes": 3 << 20},
     ]);
     let answered = gpu_of("");

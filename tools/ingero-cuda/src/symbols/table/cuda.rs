@@ -118,18 +118,18 @@ pub(super) const SIGNATURES: &[Signature] = &[
     // Waiting, asking, marking.
     of("cuCtxSynchronize", &[]),
     of("cuStreamSynchronize", &[Stream]),
-    of("cuEventSynchronize", &[]),
+    of("cuEventSynchronize", &[Event]),
     of("cuStreamQuery", &[Stream]),
-    of("cuEventQuery", &[]),
-    of("cuStreamWaitEvent", &[Stream]),
+    of("cuEventQuery", &[Event]),
+    of("cuStreamWaitEvent", &[Stream, Event]),
     of("cuStreamWaitValue32", &[Stream]),
     of("cuStreamWaitValue64", &[Stream]),
     of("cuStreamWriteValue32", &[Stream]),
     of("cuStreamWriteValue64", &[Stream]),
     of("cuStreamBatchMemOp", &[Stream]),
     of("cuWaitExternalSemaphoresAsync", &[Skip, Skip, Skip, Stream]),
-    of("cuEventRecord", &[Skip, Stream]),
-    of("cuEventRecordWithFlags", &[Skip, Stream]),
+    of("cuEventRecord", &[Event, Stream]),
+    of("cuEventRecordWithFlags", &[Event, Stream]),
 
     // Graphs.
     of("cuStreamBeginCapture", &[Stream]),

@@ -95,13 +95,13 @@ pub(super) const SIGNATURES: &[Signature] = &[
     of("cudaThreadSynchronize", &[]),
     of("cudaExecutionCtxSynchronize", &[]),
     of("cudaStreamSynchronize", &[Stream]),
-    of("cudaEventSynchronize", &[]),
+    of("cudaEventSynchronize", &[Event]),
     of("cudaStreamQuery", &[Stream]),
-    of("cudaEventQuery", &[]),
-    of("cudaStreamWaitEvent", &[Stream]),
+    of("cudaEventQuery", &[Event]),
+    of("cudaStreamWaitEvent", &[Stream, Event]),
     of("cudaWaitExternalSemaphoresAsync", &[Skip, Skip, Skip, Stream]),
-    of("cudaEventRecord", &[Skip, Stream]),
-    of("cudaEventRecordWithFlags", &[Skip, Stream]),
+    of("cudaEventRecord", &[Event, Stream]),
+    of("cudaEventRecordWithFlags", &[Event, Stream]),
 
     // Graphs.
     of("cudaStreamBeginCapture", &[Stream]),

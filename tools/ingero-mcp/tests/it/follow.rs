@@ -1,15 +1,11 @@
 //! A recording that is still being written.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use crate::support::{PATIENCE, Server, generate, recording, tool};
 use serde_json::{Value, json};
-use support::{PATIENCE, Server, generate, recording, tool};
 
 const COUNT: &str = "SELECT count(*) FROM calls";
 
@@ -49,17 +45,17 @@ fn a_file_that_grows_is_read_as_it_grows() {
     let stats = server.answer("get_trace_stats", json!({}));
     assert_eq!((&stats["growing"], &stats["records"]), (&json!(true), &json!(10_000)));
     let so_far = until(&mut server, "get_causal_chains", &json!({}), |chains| chains["total"] == 1);
-    let lost_ns = so_far["chains"][0]["lost_ns"].as_u64().unwrap();
+    let lost_ns = so_far["findings"][0]["lost_ns"].as_u64().unwrap();
 
     write!(file, "{other_half}\n{}\n", rest[1..].join("\n")).unwrap();
     let calls = lines.iter().filter(|l| l.contains("\"cudart\"")).count();
     until(&mut server, "run_sql", &json!({"sql": COUNT}), |rows| rows["rows"] == json!([[calls]]));
     // What was found grows with it, in the report and in the tables.
     let grown = until(&mut server, "get_causal_chains", &json!({}), |chains| {
-        chains["chains"][0]["lost_ns"].as_u64().unwrap() > 3 * lost_ns
+        chains["findings"][0]["lost_ns"].as_u64().unwrap() > 3 * lost_ns
     });
-    let in_tables = until(&mut server, "run_sql", &json!({"sql": "SELECT lost_ns FROM chains"}), |rows| {
-        rows["rows"][0][0].as_u64() >= grown["chains"][0]["lost_ns"].as_u64()
+    let in_tables = until(&mut server, "run_sql", &json!({"sql": "SELECT lost_ns FROM findings"}), |rows| {
+        rows["rows"][0][0].as_u64() >= grown["findings"][0]["lost_ns"].as_u64()
     });
     assert_eq!(in_tables["total"], 1);
     assert_eq!(server.answer("get_capture_health", json!({}))["bad_lines"], 0);
@@ -81,12 +77,12 @@ fn a_fifo_is_complete_when_its_writer_ends() {
     assert_eq!(server.answer("get_trace_stats", json!({}))["growing"], true);
     drop(stream);
     let stats = until(&mut server, "get_trace_stats", &json!({}), |stats| stats["growing"] == false);
-    assert_eq!(stats["chains"]["high"], 1);
+    assert_eq!(stats["findings"]["high"], 1);
     let chains = server.answer("get_causal_chains", json!({}));
     // The same as ingero-chain says of the whole.
     let (_dir, path) = recording(4000);
     let whole = Server::of(&path).answer("get_causal_chains", json!({}));
-    assert_eq!(chains["chains"], whole["chains"]);
+    assert_eq!(chains["findings"], whole["findings"]);
 }
 
 #[test]

@@ -1,13 +1,9 @@
 //! Stdout holds protocol lines and nothing else, whatever happens inside.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use std::process::Command;
 
+use crate::support::{Server, recording, tool};
 use serde_json::{Value, json};
-use support::{Server, recording, tool};
 
 /// An example of this package, which cargo builds with its tests.
 fn example(name: &str) -> Command {

@@ -1,16 +1,13 @@
 //! Who gets through over HTTP: the right host, no foreign web page, and only with the token.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{recording, tool};
 use serde_json::json;
-use support::{recording, tool};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -32,19 +29,52 @@ impl Http {
         std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
         let mut command = tool();
         command.args(["--http", "127.0.0.1:0", "--token-file"]).arg(&token).args(arguments).args(recordings);
-        let mut child = command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::of_command(command.stdin(stdin)).0
+    }
+
+    /// A server as the command starts it, and what it said before it served.
+    fn of_command(command: &mut Command) -> (Self, String) {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-        let line = lines.find(|line| line.contains("serving at")).unwrap();
+        let mut said = String::new();
+        let line = lines.find(|line| {
+            said.push_str(line);
+            said.push('\n');
+            line.contains("serving at")
+        });
         std::thread::spawn(move || lines.for_each(drop));
-        let address = line.split("http://").nth(1).and_then(|rest| rest.strip_suffix("/mcp")).unwrap().to_owned();
-        Self { child, address }
+        let address = line.as_deref().and_then(|line| line.split("http://").nth(1)?.strip_suffix("/mcp"));
+        let address = address.unwrap_or_else(|| panic!("{said}")).to_owned();
+        (Self { child, address }, said)
+    }
+
+    /// Connects and sends a request without the end of its body.
+    fn begin_slow_body(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Accept: application/json, text/event-stream\r\nContent-Length: 100\r\n\r\n{{",
+            self.address
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    }
+
+    /// Descriptors that the server has open.
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     /// Posts a request; the status, and the message that came back.
     fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+        self.send("POST", path, headers, body)
+    }
+
+    fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut request = format!("POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+        let mut request =
+            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
         let usual = [
             ("Host", self.address.as_str()),
             ("Content-Type", "application/json"),
@@ -157,7 +187,7 @@ fn a_live_stream_on_stdin_is_served() {
     let until = |text: &str| {
         let began = std::time::Instant::now();
         while !ask(&server).contains(text) {
-            assert!(began.elapsed() < support::PATIENCE, "{text}: {}", ask(&server));
+            assert!(began.elapsed() < crate::support::PATIENCE, "{text}: {}", ask(&server));
             std::thread::sleep(Duration::from_millis(50));
         }
     };
@@ -182,4 +212,68 @@ fn a_weak_or_absent_token_is_refused_at_the_start() {
     }
     let output = tool().args(["--http", "0", "--token-env", "INGERO_NO_SUCH_VARIABLE"]).arg(&path).output().unwrap();
     assert!(String::from_utf8(output.stderr).unwrap().contains("$INGERO_NO_SUCH_VARIABLE"));
+}
+
+#[test]
+fn without_a_token_of_yours_there_is_one_that_only_you_can_read() {
+    let (dir, path) = recording(400);
+    let mut command = tool();
+    command.args(["--http", "127.0.0.1:0"]).arg(&path).env("XDG_RUNTIME_DIR", dir.path()).stdin(Stdio::null());
+    let (mut server, said) = Http::of_command(&mut command);
+    let file = said.lines().find_map(|line| line.split_once("must send the token in ")).expect(&said).1.to_owned();
+    assert!(std::path::Path::new(&file).starts_with(dir.path()), "{file}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let token = std::fs::read_to_string(&file).unwrap();
+    assert!(token.trim().len() == 64 && !said.contains(token.trim()), "{said}");
+    for (header, status) in [("", 401), ("Bearer 0123456789abcdef", 401), (&format!("Bearer {}", token.trim()), 200)] {
+        assert_eq!(server.post("/mcp", &[("Authorization", header)], &initialize()).0, status, "{header}");
+    }
+    // It goes with the server.
+    let pid = rustix::process::Pid::from_child(&server.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    server.child.wait().unwrap();
+    assert!(!std::path::Path::new(&file).exists());
+
+    let mut open = tool();
+    open.args(["--http", "127.0.0.1:0", "--no-token"]).arg(&path).stdin(Stdio::null());
+    let (server, _) = Http::of_command(&mut open);
+    assert_eq!(server.post("/mcp", &[("Authorization", "")], &initialize()).0, 200);
+}
+
+#[test]
+fn a_body_that_does_not_come_does_not_hold_the_server() {
+    let (_dir, server) = Http::start(&[]);
+    let mut one = server.begin_slow_body();
+    // More than are served at once, each of which never ends.
+    let many: Vec<TcpStream> = (0..300).map(|_| server.begin_slow_body()).collect();
+    one.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    let mut answer = String::new();
+    let _ = one.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer:?}");
+    assert!(server.descriptors() < 300, "{}", server.descriptors());
+    assert_eq!(server.post("/mcp", &[], &initialize()).0, 200);
+    drop(many);
+}
+
+#[test]
+fn sessions_are_bounded() {
+    let (_dir, server) = Http::start(&[]);
+    let session = |answer: &str| {
+        answer.lines().find_map(|l| l.to_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned))
+    };
+    let mut sessions = Vec::new();
+    let refused = loop {
+        let (status, answer) = server.post("/mcp", &[], &initialize());
+        match session(&answer) {
+            Some(session) => sessions.push(session),
+            None => break (status, answer),
+        }
+        assert!(sessions.len() < 1000, "no bound");
+    };
+    assert!(refused.0 == 503 && refused.1.to_lowercase().contains("retry-after: "), "{refused:?}");
+    // Those that there are go on, and one that is ended makes room.
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "get_trace_stats", "arguments": {}}});
+    assert_eq!(server.post("/mcp", &[("Mcp-Session-Id", &sessions[0])], &call.to_string()).0, 200);
+    assert_eq!(server.send("DELETE", "/mcp", &[("Mcp-Session-Id", &sessions[0])], "").0 / 100, 2);
+    assert_eq!(server.post("/mcp", &[], &initialize()).0, 200);
 }

@@ -1,14 +1,10 @@
 //! The protocol, by raw lines: whatever a client does wrong, the server answers what can be answered and goes on.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
 use std::io::Write;
 use std::time::Duration;
 
+use crate::support::{Server, recording, tool};
 use serde_json::{Value, json};
-use support::{Server, recording, tool};
 
 /// What a request of the stateless revision carries.
 fn meta(version: &str) -> Value {
@@ -133,7 +129,7 @@ fn bad_arguments_say_what_to_write_instead() {
         ("get_timeline", json!({"from_ns": 9, "to_ns": 3}), "from_ns 9 is after to_ns 3"),
         ("get_timeline", json!({"to_ns": 5}), "the recording reaches from"),
         ("get_causal_chains", json!({"severity": "huge"}), "`high`"),
-        ("get_causal_chains", json!({"id": "gap-1"}), "no chain has the id \"gap-1\""),
+        ("get_causal_chains", json!({"id": "gap-1"}), "no finding has the id \"gap-1\""),
         ("get_causal_chains", json!({"cursor": "\u{202e}; drop"}), "leave it out to begin"),
         ("get_per_process_breakdown", json!({"pid": -4}), "\"pid\""),
         ("get_per_process_breakdown", json!({"pid": 77}), "there are 4242"),
@@ -245,6 +241,7 @@ fn what_can_not_be_served_is_said_before_anything_else() {
         (vec!["-"], "stdin carries the protocol"),
         (vec!["--follow", "/dev/null", "/dev/null"], "takes one recording"),
         (vec!["--http", "0.0.0.0:0", "/dev/null"], "can be reached from other machines"),
+        (vec!["--http", "0.0.0.0:0", "--no-token", "/dev/null"], "can be reached from other machines"),
     ] {
         let output = tool().args(&arguments).stdin(std::process::Stdio::null()).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();

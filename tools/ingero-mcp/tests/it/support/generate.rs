@@ -4,21 +4,21 @@
 use std::io::{self, Write};
 
 /// The clock at the beginning of the recording, nanoseconds.
-pub const START_NS: u64 = 1_000_000_000_000;
+pub(crate) const START_NS: u64 = 1_000_000_000_000;
 
 /// The training process and the first of its workers.
-pub const TRAINER: u32 = 4242;
+pub(crate) const TRAINER: u32 = 4242;
 const WORKERS: u32 = 8;
 
 /// Records of one step.
 const PER_STEP: u64 = 20;
 
 /// What the generated names are; the default is harmless.
-pub struct Names<'a> {
+pub(crate) struct Names<'a> {
     /// Of the training process.
-    pub trainer: &'a str,
+    pub(crate) trainer: &'a str,
     /// Of its workers.
-    pub worker: &'a str,
+    pub(crate) worker: &'a str,
 }
 
 impl Default for Names<'_> {
@@ -28,7 +28,7 @@ impl Default for Names<'_> {
 }
 
 /// Writes about `records` records, as ingero-join would have written them.
-pub fn joined(out: &mut impl Write, records: u64, names: &Names<'_>) -> io::Result<()> {
+pub(crate) fn joined(out: &mut impl Write, records: u64, names: &Names<'_>) -> io::Result<()> {
     let (trainer, worker) = (json(names.trainer), json(names.worker));
     let ts = "2026-11-29T12:00:00.000000000Z";
     for (tool, probes) in [

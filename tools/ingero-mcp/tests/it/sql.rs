@@ -1,9 +1,7 @@
 //! `run_sql` reads and does nothing else.
 
-mod support;
-
+use crate::support::{Server, recording};
 use serde_json::json;
-use support::{Server, recording};
 
 #[test]
 fn nothing_but_reading_is_let_through() {

@@ -1,11 +1,7 @@
 //! What clients are told of the tools: plain schemas, read-only, described.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "it is test code")]
-
-mod support;
-
+use crate::support::{Server, recording};
 use serde_json::{Value, json};
-use support::{Server, recording};
 
 /// Every schema that is inside `value`, with its path.
 fn walk<'a>(value: &'a Value, path: &str, each: &mut impl FnMut(&str, &'a Value)) {
@@ -84,7 +80,15 @@ fn prompt_and_resources_are_there() {
     let prompt = server.request("prompts/get", json!({"name": "investigate", "arguments": {"question": hostile}}));
     let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap();
     // In this order.
-    let steps = ["Health of the capture", "Lost time", "Causes", "Evidence", "What to try", "No number, no claim"];
+    let steps = [
+        "The account",
+        "Health of the capture",
+        "Findings",
+        "Causes",
+        "Evidence",
+        "What to try",
+        "No number, no claim",
+    ];
     let places: Vec<usize> =
         steps.iter().map(|step| text.find(step).unwrap_or_else(|| panic!("{step}: {text}"))).collect();
     assert!(places.is_sorted(), "{places:?}");
