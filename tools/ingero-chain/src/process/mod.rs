@@ -274,6 +274,10 @@ impl CudaProcess {
             self.outstanding.has_unrecorded();
         }
         if asks_only {
+            if query && !drained {
+                // If it hears that all is done, that is known from here on.
+                self.timeline.extend_to(end_ns, false);
+            }
             return true;
         }
         let mut drained = drained && !contradicted;

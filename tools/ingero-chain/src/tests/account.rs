@@ -60,6 +60,15 @@ impl Kind {
         }
     }
 
+    /// Whether its return tells that something is done.
+    fn proves(self) -> bool {
+        match self {
+            Kind::DeviceSync | Kind::StreamSync | Kind::Query { ready: true } => true,
+            Kind::Copy { up, blocking } => !up && blocking,
+            _ => false,
+        }
+    }
+
     /// Whether it leaves work behind. After a blocking copy from the device nothing of it is left.
     fn enqueues(self) -> bool {
         match self {
@@ -210,7 +219,7 @@ impl Process {
         let covers = |wait: &&Call| {
             let queue = match wait.kind {
                 Kind::DeviceSync => None,
-                Kind::StreamSync => Some(wait.stream),
+                Kind::StreamSync | Kind::Query { ready: true } => Some(wait.stream),
                 Kind::Copy { up: false, blocking: true } => Some(DEFAULT),
                 _ => return false,
             };
@@ -221,11 +230,8 @@ impl Process {
 
     /// Whether all that had been enqueued has been waited for, as known when call `by` returns.
     fn is_drained_by(&self, by: usize) -> bool {
-        let waits = |call: &&Call| {
-            matches!(call.kind, Kind::DeviceSync | Kind::StreamSync | Kind::Copy { up: false, blocking: true })
-        };
         let pending = |&at: &usize| self.calls[at].kind.enqueues() && self.done_at(at, by).is_none();
-        self.calls[..by].iter().any(|call| waits(&call)) && !(0..by).any(|at| pending(&at))
+        self.calls[..by].iter().any(|call| call.kind.proves()) && !(0..by).any(|at| pending(&at))
     }
 
     /// A wait that lasts, or a query that is not ready, with nothing on record to wait for, would tell of calls that are
@@ -321,12 +327,8 @@ impl Process {
     /// The class of each microsecond.
     fn classes(&self) -> Vec<Class> {
         let (mut doing, mut drained) = (vec![Doing::Nothing; self.end], vec![false; self.end]);
-        let first_wait = (1..=self.calls.len()).find(|&by| {
-            let kind = self.calls[by - 1].kind;
-            matches!(kind, Kind::DeviceSync | Kind::StreamSync | Kind::Copy { up: false, blocking: true })
-        });
-        if let Some(by) = first_wait {
-            drained[self.calls[by - 1].end..].fill(true);
+        if let Some(first) = self.calls.iter().find(|call| call.kind.proves()) {
+            drained[first.end..].fill(true);
         }
         for at in (0..self.calls.len()).filter(|&at| self.calls[at].kind.enqueues()) {
             let done = self.done_at(at, self.calls.len()).unwrap_or(self.end);
@@ -347,10 +349,12 @@ impl Process {
         let mut at = first_call;
         while at < self.end {
             let to = (at..self.end).find(|&to| doing[to] != Doing::Nothing).unwrap_or(self.end);
-            if to > at && !drained[at] {
-                let from = self.gpu_was_busy_to(at, to);
-                if to - from >= 1000 {
-                    classes[from..to].fill(Class::Silence);
+            // The watchdog may hear that everything is done.
+            let known = (at..to).find(|&known| drained[known]).unwrap_or(to);
+            if known > at {
+                let from = self.gpu_was_busy_to(at, known);
+                if known - from >= 1000 {
+                    classes[from..known].fill(Class::Silence);
                 }
             }
             at = to.max(at + 1);
