@@ -17,11 +17,11 @@ mod input;
 mod limits;
 pub mod options;
 mod process;
+#[cfg(test)]
+mod reference;
 mod report;
 pub mod run;
 mod stats;
-#[cfg(test)]
-mod tests;
 
 pub use blame::{Cause, CauseLine, OpNs, WhoNs, share};
 pub use findings::severity::Severity;

@@ -4,16 +4,12 @@ use ingero_common::cuda_api::{Class, Function};
 use ingero_common::record::Record;
 
 use crate::gpu::outstanding::Known;
-use crate::limits::{BLOCKING_COPY_NS, COPY_BYTES_PER_US};
+use crate::limits::{BLOCKING_COPY_NS, COPY_BYTES_PER_US, GPU_WAIT_NS, GPU_WAIT_UNWATCHED_NS};
 use crate::process::class::Doing;
 use crate::stats::calls::Parts;
 
 /// `cudaErrorNotReady` and `CUDA_ERROR_NOT_READY` (driver_types.h, cuda.h).
 const NOT_READY: i64 = 600;
-/// Waiting for the GPU for so long is no overhead of the call.
-const GPU_WAIT_NS: u64 = 200_000;
-/// The same where the scheduler tracer can't tell how much of it was waiting for a CPU.
-const GPU_WAIT_UNWATCHED_NS: u64 = 1_000_000;
 
 /// What the thread that makes a call does in it; `cold`: it loads code on the way; `drained`: the GPU had nothing to do.
 pub(crate) fn doing(record: &Record<'_>, function: Known, dur_ns: u64, cold: bool, drained: bool) -> Doing {

@@ -11,16 +11,9 @@
 //! ```
 
 use crate::input::samples::{Sample, Samples};
+use crate::limits::{COUNTER_ERROR, COUNTER_LAG_NS, MIN_COVERED, MIN_SAMPLES};
 use crate::process::Account;
 use crate::process::class::Class;
-
-/// How far the counter was off where it was compared with CUPTI, as a share of the time.
-const COUNTER_ERROR: f64 = 0.05;
-/// How long after the time that it is about the counter is read, at most.
-pub(crate) const COUNTER_LAG_NS: u64 = 1_000_000_000;
-/// So many samples are needed, and they must cover so much of the loop to speak for all of it.
-const MIN_SAMPLES: u32 = 2;
-const MIN_COVERED: f64 = 0.25;
 
 /// The GPU's use over a loop, and what of the loop was bound by its launches.
 #[derive(Clone, Copy, Debug, PartialEq)]

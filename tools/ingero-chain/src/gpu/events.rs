@@ -15,8 +15,7 @@ use ingero_common::host::HashMap;
 
 use super::outstanding::Stream;
 
-/// Events that are told apart: an application takes them from a pool. Beyond, all are forgotten, and prove nothing.
-const MAX_EVENTS: usize = 4096;
+use crate::limits::MAX_EVENTS;
 
 /// Streams, and up to which instant what was enqueued to them is covered.
 pub(super) type Covered = HashMap<Stream, u64>;

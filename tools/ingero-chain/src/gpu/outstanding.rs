@@ -43,6 +43,8 @@ use ingero_common::record::Record;
 
 use super::events::{Covered, Events};
 
+use crate::limits::{FULL_FROM, MAX_STREAMS};
+
 /// What is known of an operation; `None` = it is in no table, and may give the GPU work.
 pub(crate) type Known = Option<&'static Function>;
 
@@ -50,11 +52,6 @@ pub(crate) type Known = Option<&'static Function>;
 pub(crate) fn enqueues(function: Known) -> bool {
     function.is_none_or(Function::enqueues)
 }
-
-/// From so many operations outstanding on, the queue of a stream may be full.
-const FULL_FROM: u64 = 512;
-/// Streams told apart; beyond, only waiting for the whole device proves anything.
-const MAX_STREAMS: usize = 256;
 
 /// `cudaStreamLegacy` and `cudaStreamPerThread`, which are the driver's `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
 /// (driver_types.h, cuda.h).
@@ -223,12 +220,13 @@ impl Outstanding {
                 self.wait(Drain::Stream, &stream, start_ns, end_ns)
             }
             _ if drain != Drain::No || function.is_some_and(|function| function.class == Class::Sync) => {
-                if record.ret.is_none_or(|ret| ret == 0) {
-                    self.make_room(drain, &stream);
-                    match event {
-                        Some(event) => self.wait_event(event, start_ns, end_ns),
-                        None => self.wait(drain, &stream, start_ns, end_ns),
-                    }
+                if record.ret.is_some_and(|ret| ret != 0) {
+                    return;
+                }
+                self.make_room(drain, &stream);
+                match event {
+                    Some(event) => self.wait_event(event, start_ns, end_ns),
+                    None => self.wait(drain, &stream, start_ns, end_ns),
                 }
             }
             _ if enqueues(function) => self.enqueue(stream, end_ns),

@@ -35,34 +35,11 @@ use ingero_common::cuda_api::Class;
 use ingero_common::record::{Record, src};
 
 use crate::gpu::outstanding::Known;
+use crate::limits::{
+    COLD_ALLOC_NS, COLD_CALL_NS, COPIES_ONLY, INIT_NS, LASTING_LAUNCHES, LASTING_STEPS, MAX_FUNCS, REPEATED_WORK,
+    START_UP_FACTOR, START_UP_PAUSES, STEADY_LAUNCHES, STEADY_STEPS, WARM_LAUNCH_NS, WARM_SYNCS,
+};
 use ingero_common::host::HashSet;
-
-/// Launches after which calls are warm at the latest, and so many warm launches are a steady state.
-const STEADY_LAUNCHES: u64 = 256;
-/// Synchronising calls after the first launch from which on calls are warm.
-const WARM_SYNCS: u64 = 2;
-/// Warm launches that were waited for, after which a process does the same over and over…
-const STEADY_STEPS: u64 = 3;
-/// …if it does: so many of them in all, or so many warm launches. Seven batches that all had to be waited for first are no
-/// steady state, and the wait for them is no start-up.
-const LASTING_STEPS: u64 = 32;
-const LASTING_LAUNCHES: u64 = 1024;
-/// So many warm copies, launches and synchronises are more than a program's first steps.
-const REPEATED_WORK: u64 = 16;
-/// While warming up: an allocation or free so long is cold.
-const COLD_ALLOC_NS: u64 = 5_000_000;
-/// While warming up: another call so long is cold.
-const COLD_CALL_NS: u64 = 100_000_000;
-/// The first `cuInit`, or the first context, of a process takes milliseconds; again, microseconds.
-const INIT_NS: u64 = 1_000_000;
-/// A launch so short loaded nothing.
-const WARM_LAUNCH_NS: u64 = 1_000_000;
-/// Kernel functions that are told apart.
-const MAX_FUNCS: usize = 65_536;
-/// A pause before the steady state is part of the start-up if it is so many times longer than any after it…
-const START_UP_FACTOR: u64 = 10;
-/// …and if there are no more than so many of its like: more would be a loop of their own.
-const START_UP_PAUSES: usize = 2;
 
 /// Whether a process's first call on record is really its first one: it sets CUDA up. By its name, and by its duration, as
 /// libraries call the same functions again at any time. The runtime sets itself up in whatever is called first.
@@ -161,7 +138,6 @@ impl Phases {
 
     /// From when on time may be the loop's; `None` while that isn't known. `at_end`: no more calls will come.
     pub(crate) fn at_work_ns(&self, at_end: bool) -> Option<u64> {
-        const COPIES_ONLY: u64 = 1024;
         let never_launches = self.launches == 0 && (at_end || self.calls > COPIES_ONLY);
         // All of its launches are slow, which is how it works.
         let never_warm = self.launches > STEADY_LAUNCHES;

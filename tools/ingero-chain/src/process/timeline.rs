@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use crate::limits::{MAX_FINE, MAX_PIECES, MAX_RUN, SILENCE_NS};
+use crate::limits::{MAX_CALLERS, MAX_FINE, MAX_PIECES, MAX_RUN, SILENCE_NS};
 use crate::process::class::{Class, Classes, Doing};
 use ingero_common::host::HashMap;
 
@@ -202,9 +202,6 @@ struct Hanging {
     told_ns: u64,
     call: InCall,
 }
-
-/// Threads whose calls are told apart.
-const MAX_CALLERS: usize = 4096;
 
 /// The recent past of one process.
 #[derive(Debug, Default)]

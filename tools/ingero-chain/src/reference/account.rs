@@ -157,7 +157,7 @@ fn process(seed: u64) -> Process {
                 at += 400 + dice.roll(3000);
             }
         }
-        burst_at = last + dice.one_of(&[3, 1_700_000]);
+        burst_at = last + dice.one_of(&[3, 2_700_000]);
     }
     calls.sort_by_key(|call| call.end);
     let mut process = Process { calls, end: burst_at + 40 };
