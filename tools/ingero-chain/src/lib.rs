@@ -22,6 +22,8 @@ mod reference;
 mod report;
 pub mod run;
 mod stats;
+#[cfg(test)]
+mod testing;
 
 pub use blame::{Cause, CauseLine, OpNs, WhoNs, share};
 pub use findings::severity::Severity;

@@ -440,6 +440,44 @@ mod tests {
     }
 
     #[test]
+    fn too_many_streams_prove_nothing_until_the_device_is_waited_for() {
+        let launch = |n: usize| format!(r#""op":"cudaLaunchKernel","stream":"0x1{n}""#);
+        let sync = |n: usize| format!(r#""op":"cudaStreamSynchronize","stream":"0x1{n}""#);
+        let all = |streams: usize, last: &str| {
+            let calls: Vec<String> = (0..streams).map(launch).chain((0..streams).map(sync)).collect();
+            let calls: Vec<&str> = calls.iter().map(String::as_str).chain([last]).collect();
+            run(&calls)
+        };
+        let get = r#""op":"cudaGetLastError""#;
+        assert!(all(256, get) && !all(257, get) && all(257, D));
+        // Those that have been waited for make room.
+        let calls: Vec<String> = (0..300).flat_map(|n| [launch(n), sync(n)]).collect();
+        assert!(run(&calls.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn what_a_query_heard_of_is_outstanding_until_something_was_waited_for() {
+        let drained_after = |then: &str| {
+            let mut drain = Outstanding::default();
+            let mut at_ns = 0;
+            for (call, heard) in [(L7, false), (S7, true), (then, false)] {
+                let line = format!("{{\"src\":\"cudart\",{call}}}");
+                let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
+                drain.add(&record, find(&record.src, &record.op), at_ns, at_ns + 5);
+                at_ns += 10;
+                if heard {
+                    assert!(drain.is_drained() && drain.is_drained_on_record());
+                    drain.has_unrecorded();
+                    assert!(!drain.is_drained() && drain.is_drained_on_record());
+                }
+            }
+            drain.is_drained()
+        };
+        assert!(drained_after(S7) && drained_after(D) && drained_after(r#""op":"cudaEventQuery","ret":0"#));
+        assert!(!drained_after(r#""op":"cudaMalloc""#) && !drained_after(r#""op":"cudaEventQuery","ret":600"#));
+    }
+
+    #[test]
     fn waiting_for_one_of_several_devices_proves_nothing() {
         assert!(run(&[SET, SET, L, D]), "chosen at the start");
         assert!(!run(&[SET, L, SET, L, D]));

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Dice, config, engine};
+use super::{Dice, config};
 use crate::input::ingest::Engine;
 use crate::process::class::Class;
 use crate::process::{Account, Tail};
+use crate::testing::engine;
 
 const US: u64 = 1_000;
 const BASE_NS: u64 = 7_000_000_000;

@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{Dice, config, engine};
+use super::{Dice, config};
 use crate::blame::breakdown::{Breakdown, Cause};
 use crate::input::ingest::Engine;
 use crate::process::Tail;
 use crate::report::Wanted;
+use crate::testing::engine;
 
 const TICK_NS: u64 = 1_000_000;
 const TICKS: usize = 3000;

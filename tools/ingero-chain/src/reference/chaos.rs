@@ -6,11 +6,12 @@
 
 use proptest::prelude::*;
 
-use super::{Dice, config, engine};
+use super::{Dice, config};
 use crate::input::ingest::Engine;
 use crate::process::Tail;
 use crate::process::class::Class;
 use crate::report::Wanted;
+use crate::testing::engine;
 
 const BASE_NS: u64 = 3_000_000_000;
 const US: u64 = 1_000;
