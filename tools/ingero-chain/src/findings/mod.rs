@@ -7,6 +7,8 @@ mod oom;
 pub(crate) mod severity;
 mod slow_call;
 pub(crate) mod stall;
+#[cfg(test)]
+mod tests;
 mod total;
 
 use ingero_common::host::Name;
