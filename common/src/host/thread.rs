@@ -145,6 +145,10 @@ impl ThreadInstance {
             return false;
         }
         off.wake_ns = off.wake_ns.clamp(off.start_ns, off.end_ns);
+        if self.off_cpu.is_empty() {
+            // Of most threads little is kept.
+            self.off_cpu.reserve_exact(1);
+        }
         if removed.is_empty() {
             self.off_cpu.insert(removed.start, off);
         } else {
