@@ -149,7 +149,7 @@ impl CudaProcess {
         let end_ns = start_ns.saturating_add(dur_ns);
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
         let key = GroupKey::of(record, names);
-        let class = key.class(record);
+        let class = self.groups.get(key).map_or_else(|| key.class(record), |group| group.class());
         if self.name == Name::default() || thread.tid == self.pid {
             self.name = thread.name;
         }
