@@ -36,7 +36,7 @@ use crate::item::{Change, Kind, Side, Switch};
 use crate::merge::Entry;
 
 /// About 10 MiB in all; what a thread goes through within the window is some hundred entries.
-const LIMITS: Limits = Limits { entries: 80_000, threads: 32_768, processes: 16_384, callers_last: true };
+const LIMITS: Limits = Limits { entries: 80_000, threads: 16_384, processes: 16_384, callers_last: true };
 
 /// What is known of an input as a scheduler stream.
 #[derive(Clone, Copy, Debug, Default)]
