@@ -6,6 +6,7 @@ A failure is (kind, text):
     account        it does not add up, or has time in a class in which it was not
     sum, shape, severity, proven    a finding contradicts itself, the account or its gaps
     host-calls, launch-bound    said without truth, or not said
+    sampled, kept    judged although the calls are missing; occurrences that were not kept
     false-alarm, missed      medium or high without truth; truth without a chain
     lost, n, ns              too much or too little of it
     cause, unexplained       a name (or none) for more time than is true
@@ -47,6 +48,11 @@ def run_tools(bin_dir, cuda, sched):
     if chain.returncode != 0:
         fails.append(("crash", f"ingero-chain exits with {chain.returncode}: {chain.stderr[-400:].decode(errors='replace')}"))
     return join.stdout, chain.stdout, fails
+
+
+def explain(bin_dir, joined, finding):
+    done = subprocess.run([f"{bin_dir}/ingero-chain", "--format", "ndjson", "--explain", finding], input=joined, capture_output=True, timeout=120)
+    return done.stdout
 
 
 def parse(data, what, fails):
@@ -156,7 +162,7 @@ class Checker:
                 self.fail("account", f"{len(left)} too many for {pid}")
         return {pid: Life(parts) for pid, parts in out.items()}
 
-    def check(self, records):
+    def check(self, records, explain=None):
         chains = [r for r in records if r.get("src") == "chain" and r.get("op") in FINDINGS]
         accounts = [r for r in records if r.get("src") == "chain" and r.get("op") == "account"]
         if not any(r.get("src") == "chain" and r.get("op") == "summary" for r in records):
@@ -178,6 +184,10 @@ class Checker:
             self.others(pid, life, mine)
             self.fails += [("host-calls", t) for t in verdicts.host_calls(self.s, life, mine)]
             self.fails += [("launch-bound", t) for t in verdicts.launch_bound(self.s, life, mine)]
+            if self.s.sampling:
+                self.fails += [("sampled", t) for t in verdicts.sampled(self.s, life, mine)]
+            if explain and life.exact:
+                self.fails += [("kept", t) for t in verdicts.kept(life, mine, self.world.base, explain)]
         return self.fails
 
     def shape(self, c, life):
@@ -399,11 +409,11 @@ def brief(c):
             f" [{causes} ?={c.get('unexplained_ns', 0) / 1e6:.1f}]")
 
 
-def check(scenario, joined, chained):
+def check(scenario, joined, chained, explain=None):
     checker = Checker(scenario)
     fails = []
     for i, text in enumerate(hosts.check(scenario.world, parse(joined, "ingero-join", fails))):
         if i < 3:
             fails.append(("host", text))
-    fails += checker.check(parse(chained, "ingero-chain", fails))
+    fails += checker.check(parse(chained, "ingero-chain", fails), explain)
     return fails

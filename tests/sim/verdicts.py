@@ -1,6 +1,8 @@
 """What must and what must not be said of host time in calls, and of loops that are bound by their launches."""
 
-from account import SYNCHRONISE
+import json
+
+from account import LOST, SYNCHRONISE
 
 ASKED, UNASKED = 0.065, 0.045  # of the loop: certainly more, certainly less than the five percent that make a finding
 ALARM = ("medium", "high")
@@ -87,3 +89,35 @@ def amounts(scenario, p, found, n, waited):
     pct = p.record.get("gpu_busy_pct")
     if p.loop_ns > 1_500_000_000 and (pct is None or abs(pct - 100 * at_work / p.loop_ns) > 8):
         yield f"gpu_busy_pct {pct}, should be {100 * at_work / p.loop_ns:.1f}"
+
+
+def sampled(scenario, life, chains):
+    """Of most calls nothing but their number is known: a pause counts only where those calls would leave one."""
+    gaps = [c for c in chains if c["op"] == "gap"]
+    lost = sum(c["lost_ns"] for c in gaps)
+    for p in life.parts:
+        own = p.record.get("classes", {}) if p.record else {}
+        if scenario.sampling[0] == "dense":
+            if gaps or any(own.get(name, 0) > 0.02 * p.loop_ns for name in LOST):
+                yield f"{lost} ns in gaps, {own}: the missing calls leave no pause of a millisecond"
+            if own.get("not_judged", 0) < 0.5 * p.loop_ns:
+                yield f"not_judged {own.get('not_judged', 0)} of a loop of {p.loop_ns} whose calls are missing"
+        elif lost < 0.8 * p.acct.lost(p.loop_from)[0]:
+            yield f"{lost} ns in gaps: the pauses of {p.acct.lost(p.loop_from)[0]} ns are longer than any four calls could hide"
+
+
+def kept(life, chains, base, explain):
+    """However many occurrences there are, --explain still has the first of them and the longest."""
+    for c in chains:
+        gaps = [g for g in life.gaps if g.must and g.ops == {c.get("call")}]
+        if c["op"] != "gap" or len(gaps) < 5000:
+            continue
+        records = [json.loads(line) for line in explain(c["id"]).splitlines()]
+        there = next((r.get("occurrences", []) for r in records if r.get("id") == c["id"]), [])
+        longest = max(gaps, key=lambda g: g.ns)
+        if not any(abs(o["dur_ns"] - longest.ns) <= 1000 and abs(o["mono_ns"] - longest.start - base) <= 1000 for o in there):
+            yield f"{c['id']}: the longest, {longest.ns} at {longest.start + base}, is not among its {len(there)} occurrences"
+        if not any(o["mono_ns"] <= gaps[2].start + base for o in there):
+            yield f"{c['id']}: none of its {len(there)} occurrences is one of the first"
+        if not any(o["mono_ns"] >= gaps[-3].start + base for o in there):
+            yield f"{c['id']}: none of its {len(there)} occurrences is one of the last"
