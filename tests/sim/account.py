@@ -28,6 +28,7 @@ ANY = frozenset(CLASSES)
 # Time between calls while the GPU may have work: below the first `between`, from the second on `silence`.
 SHORT_NS, LONG_NS = 200_000, 8_000_000
 SHOWN_NS = 50_000  # a synchronise that waited for so long shows that the GPU had work when it began
+FAST_COPY_NS = 100_000  # an asynchronous copy that returns sooner has not waited for its bytes
 PAGEABLE_NS = 1_000_000  # a copy from or to the host that takes so long, at the speed of a host, is a pageable one
 
 SYNCHRONISE = {"cudaDeviceSynchronize": "all", "cudaStreamSynchronize": "stream", "cudaEventSynchronize": "event"}
@@ -60,8 +61,8 @@ def is_pageable(call):
     return "Memcpy" in call.op and host_speed(call) and call.end - call.start >= PAGEABLE_NS
 
 
-def classes_of(call):
-    """The classes that the time in this call may have while the GPU may have work."""
+def classes_of(call, drained=None):
+    """The classes that the time in this call may have while the GPU may have work; `drained`: had it none before this call?"""
     if call.op in SYNCHRONISE:
         kinds = {"gpu_wait"}
     elif call.op in QUERY:
@@ -70,11 +71,8 @@ def classes_of(call):
         kinds = {"memory"}
     elif call.op in LOAD:
         kinds = {"load"}
-    elif call.op == "cudaMemcpy":
-        kinds = {"copy"}
-    elif call.op.startswith("cudaMemcpyAsync"):
-        kinds = {"copy"} if call.end is not None and is_pageable(call) else {"enqueue", "copy"} if call.attrs.get("dir") in ("h2d", "d2h") and (
-            call.end is None or call.end - call.start > 100_000) else {"enqueue"}
+    elif call.op.startswith("cudaMemcpy"):
+        kinds = classes_of_copy(call, drained)
     elif call.op.startswith("nccl"):
         kinds = {"enqueue", "other_call"}
     elif is_work(call):
@@ -86,6 +84,16 @@ def classes_of(call):
         first = call.end is not None and "Launch" in call.op and call.end - call.start >= 5_000_000
         kinds = {"load"} if first else kinds | {"load"}
     return frozenset(kinds | (ANY if call.end is None else set()))
+
+
+def classes_of_copy(call, drained):
+    """A copy that returns when it is done may have waited for what was enqueued before it."""
+    waits = set() if drained is True else {"gpu_wait"}
+    if call.op == "cudaMemcpy" or call.end is not None and is_pageable(call):
+        return {"copy"} | waits
+    if call.attrs.get("dir") in ("h2d", "d2h") and (call.end is None or call.end - call.start > FAST_COPY_NS):
+        return {"enqueue", "copy"} | waits
+    return {"enqueue"}
 
 
 class Stretch:
@@ -161,8 +169,10 @@ class Account:
     def __init__(self, world, proc):
         self.world, self.proc = world, proc
         self.start = world.cuda_watch[proc]
+        self.before = {}  # call that enqueues -> whether the GPU had nothing to do before it
         self.seen_start = proc.born >= world.start
         self.calls = sorted(world.seen_calls(proc), key=lambda c: c.start)
+        self.callers = len({c.th for c in self.calls})
         self.end = min(proc.died if proc.died is not None else world.end, world.end)
         # exact: everything that is needed for the account is on record
         self.exact = bool(self.calls) and not proc.execs and world.killed != "cuda" and self.exit_on_record()
@@ -207,6 +217,7 @@ class Account:
             if begins:
                 flight[i] = call
                 if is_work(call):
+                    self.before[call] = left.empty
                     left.enqueued(call)
             else:
                 flight.pop(i, None)
@@ -224,7 +235,7 @@ class Account:
         if any(a < end and b > start for a, b in self.spans):
             s.classes = ANY
         elif fed:
-            s.classes = frozenset().union(*(classes_of(c) for c in calls))
+            s.classes = frozenset().union(*(classes_of(c, self.before.get(c)) for c in calls))
         elif drained is True:
             s.classes = frozenset(["idle"])
         elif calls:

@@ -200,7 +200,8 @@ class Checker:
             self.fail("sum", f"{brief(c)}: causes and unexplained make {total}, lost_ns is {lost}")
         self.share(c, life, lost)
         grid = c.get("grid")
-        if isinstance(grid, list) and grid and all(isinstance(ns, int) for ns in grid) and (len(grid) > 100 or sum(grid) != lost):
+        grid = grid.get("lost_ns") if isinstance(grid, dict) else grid
+        if isinstance(grid, list) and (len(grid) > 100 or sum(grid) != lost):
             self.fail("sum", f"{brief(c)}: the grid of {len(grid)} makes {sum(grid)}, lost_ns is {lost}")
         order = [x["ns"] for x in c.get("causes", [])]
         if order != sorted(order, reverse=True):
@@ -210,6 +211,8 @@ class Checker:
                 self.fail("who", f"{brief(c)}: {x['cause']} {x['ns']} is less than its who {x['who']}")
             if not x.get("who") and x["cause"] not in ("blocked", "driver_cpu", "cpu_wait", "worker_cpu_wait", "off_cpu") and c["op"] == "gap":
                 self.fail("who", f"{brief(c)}: nobody went through its {x['cause']}")
+            if x["cause"] == "cuda_call" and x["ns"] > 0.1 * lost and not ({"ops", "where"} & set(x)):
+                self.fail("cause", f"{brief(c)}: cuda_call does not say which calls")
         if self.s.healthy and c.get("severity") in ALARM and c["op"] not in ("gap", "host_calls"):
             self.fail("false-alarm", f"{brief(c)} in a healthy run")  # gaps: by the truth of them
 

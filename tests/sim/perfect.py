@@ -3,13 +3,14 @@
 Without this a checker that lets everything pass would look like a tool that is always right.
 """
 
+import bounds
 import check
 import verdicts
 from account import CLASSES, LOST
 
 SEVERITIES = ((0.2, "high"), (0.05, "medium"), (0.0, "low"))
 QUIETEST = ("between", "enqueue", "gpu_wait", "other_call", "copy", "memory", "load", "wind_down", "not_judged", "silence", "idle")
-TOLD = 0.01  # of the loop: findings below need not be told of
+TOLD = 1.1 * bounds.REPORTED  # of the loop: findings below need not be told of
 
 
 def severity(share):
@@ -43,19 +44,20 @@ def account(acct, base):
             "loop_ns": max(0, acct.last_end - begin), "classes": classes}
 
 
-def caused(gaps, pid):
+def caused(gaps):
     """(causes, unexplained ns) of some gaps: the first name that is allowed for each part."""
     ns, who = {}, {}
     for g in gaps:
         for p in g.parts:
             name = min(p.causes - {"unexplained"} or {"unexplained"})
             ns[name] = ns.get(name, 0) + p.ns
-            blamed = p.blamed(name) or {pid: p.ns}
-            most = max(blamed, key=blamed.get)
-            mine = who.setdefault(name, {})
-            mine[most] = mine.get(most, 0) + min(p.ns, blamed[most])
+            mine, blamed = who.setdefault(name, {}), p.blamed(name)
+            if blamed:
+                most = max(blamed, key=blamed.get)
+                mine[most] = mine.get(most, 0) + min(p.ns, blamed[most])
     unexplained = ns.pop("unexplained", 0)
-    return [{"cause": name, "ns": n, "who": [{"pid": pid, "comm": "x", "ns": w} for pid, w in who[name].items()]} for name, n in ns.items()], unexplained
+    return [{"cause": name, "ns": n, "who": [{"pid": pid, "comm": "x", "ns": w} for pid, w in who[name].items()], "ops": ["x"]}
+            for name, n in ns.items()], unexplained
 
 
 def gap_findings(pid, life):
@@ -66,7 +68,7 @@ def gap_findings(pid, life):
     for op, gs in by_op.items():
         lost, idle = sum(g.ns for g in gs), sum(g.idle[0] for g in gs)
         if lost >= TOLD * life.loop_ns:
-            causes, unexplained = caused(gs, pid)
+            causes, unexplained = caused(gs)
             _, every = check.rhythm(gs)
             b = life.by_op[op]
             sure = sorted(name for name, (low, _) in b.causes.items() if low > 0.15 * lost)
@@ -129,6 +131,7 @@ def wrong(records, accounts):
         if record["op"] == "account":
             acct = accounts[record["pid"]]
             sure = {name: low for name, (low, _) in acct.bounds(acct.start + record["classes"]["start_up"]).items()}
+            sure["start_up"] = acct.loop_from[0] - acct.start
             yield "no account", records[:i] + records[i + 1:]
             yield from wrong_accounts(record, but, sure)
         elif record["op"] in ("gap", "slow_call"):

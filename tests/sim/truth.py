@@ -203,8 +203,6 @@ class Paths:
             parts.append(Part(a, ns, causes, {th.proc.pid: ns, **({renewed.proc.pid: ns} if renewed else {})}))
         elif waker.proc is th.proc:
             self.walk(waker, a, b, party, home, parts)
-        elif party == OWN and waker.proc in self.world.sched_watch:
-            self.walk(waker, a, b, OTHER, home, parts)
         elif party == OTHER and waker.proc is home:
             # the worker waits for a thread of the process that waits for it: what that did, or `wait` by name
             first = len(parts)
@@ -213,6 +211,9 @@ class Paths:
                 p.causes |= {"wait", "host_cpu", "cpu_wait", "io_wait", "sleep", "quota", "unexplained"}
                 for pid in (home.pid, th.proc.pid):
                     p.who.setdefault(pid, p.ns)
+        elif waker.proc in self.world.sched_watch:
+            # through any number of processes
+            self.walk(waker, a, b, OTHER, home, parts)
         else:
             parts.append(Part(a, ns, ["wait"], {waker.proc.pid: ns}))
 
@@ -290,7 +291,7 @@ def piece(world, paths, acct, s, lo, call, parts):
         return
     first = len(parts)
     paths.walk(th, lo, s.end, OWN, acct.proc, parts)
-    if s.calls or nxt is not None and nxt.th is not th or len({c.th for c in acct.calls}) > 1:
+    if s.calls or nxt is not None and nxt.th is not th or acct.callers > 1:
         # another thread of the process calls meanwhile, or next
         for p in parts[first:]:
             p.causes |= EVERYTHING
