@@ -165,17 +165,22 @@ class Outstanding:
             self.waited(call, unsure=True)  # a pageable copy is over when it returns
 
 
+def programs(world, proc):
+    """[from, to] of each program that the process was while it was watched: it starts again where it becomes another one."""
+    edges = [world.cuda_watch[proc], *proc.execs, min(proc.died if proc.died is not None else world.end, world.end)]
+    return list(zip(edges, edges[1:]))
+
+
 class Account:
-    def __init__(self, world, proc):
+    def __init__(self, world, proc, since, until):
         self.world, self.proc = world, proc
-        self.start = world.cuda_watch[proc]
+        self.start, self.end = since, until
         self.before = {}  # call that enqueues -> whether the GPU had nothing to do before it
-        self.seen_start = proc.born >= world.start
-        self.calls = sorted(world.seen_calls(proc), key=lambda c: c.start)
+        self.seen_start = proc.born >= world.start or since > world.cuda_watch[proc]
+        self.calls = sorted((c for c in world.seen_calls(proc) if since <= c.start < until), key=lambda c: c.start)
         self.callers = len({c.th for c in self.calls})
-        self.end = min(proc.died if proc.died is not None else world.end, world.end)
         # exact: everything that is needed for the account is on record
-        self.exact = bool(self.calls) and not proc.execs and world.killed != "cuda" and self.exit_on_record()
+        self.exact = bool(self.calls) and world.killed != "cuda" and self.end_on_record()
         self.fog = [(a, b) for name, a, b in world.declared if name == "cuda"]
         self.spans = self.widened()
         self.stretches = list(self.made()) if self.calls else []
@@ -183,12 +188,12 @@ class Account:
         self.limits()
         self.at_the_end()
 
-    def exit_on_record(self):
+    def end_on_record(self):
         proc, world = self.proc, self.world
-        if proc.died is None or proc.died >= world.end:
+        if self.end >= world.end:
             return True
         watched = world.sched_watch.get(proc)
-        return watched is not None and watched < proc.died and proc.died <= world.sched_end and world.killed != "sched"
+        return watched is not None and watched < self.end <= world.sched_end and world.killed != "sched"
 
     def widened(self):
         """Where the cuda stream lost records, from the last call before to the first one after that were written."""

@@ -113,7 +113,7 @@ def loop_findings(scenario, pid, life):
 def report(scenario):
     """The accounts, and a finding for each group of which something must be said."""
     world, checker = scenario.world, check.Checker(scenario)
-    accounts = [account(checker.truths.account(proc), world.base) for proc in world.cuda_watch if world.seen_calls(proc)]
+    accounts = [account(acct, world.base) for acct in checker.all_accounts() if acct.calls]
     out = []
     for pid, life in checker.truth(accounts).items():
         out += [*gap_findings(pid, life), *slow_findings(pid, life), *loop_findings(scenario, pid, life)]
@@ -185,8 +185,8 @@ def fails_of(scenario, records):
 
 def undecided(scenario):
     """Is there so much missing or left open that a wrong report cannot be told from a right one?"""
-    accounts = [check.Checker(scenario).truths.account(p) for p in scenario.world.cuda_watch]
-    return any(not a.exact or a.fog or a.proc.execs for a in accounts) or len({p.pid for p in scenario.world.cuda_watch}) != len(accounts)
+    accounts = check.Checker(scenario).all_accounts()
+    return any(not a.exact or a.fog for a in accounts) or len({p.pid for p in scenario.world.cuda_watch}) != len(accounts)
 
 
 def problems(scenario):
@@ -198,7 +198,7 @@ def problems(scenario):
     if undecided(scenario):
         return out
     before = len(fails_of(scenario, right))
-    accounts = {p.pid: check.Checker(scenario).truths.account(p) for p in scenario.world.cuda_watch}
+    accounts = {acct.proc.pid: acct for acct in check.Checker(scenario).all_accounts()}
     for name, records in wrong(right, accounts):
         if len(fails_of(scenario, records)) <= before:
             out.append(f"a wrong report ({name}) is accepted: {[check.brief(c) for c in records if c['op'] in check.FINDINGS]}")

@@ -1,7 +1,7 @@
 """What must hold in every simulation, whatever the tools say: else the truth is none."""
 
 from engine import DISK, QUOTA, RQ, RUN, SLEEP
-from account import Account
+from account import Account, programs
 from truth import Paths, gaps
 
 
@@ -40,8 +40,8 @@ def problems(scenario):
         if on != ns:
             out.append(f"tid {th.tid}: {on} on a CPU by its stretches, {ns} by the CPUs'")
     paths = Paths(world)
-    for proc in world.cuda_watch:
-        acct = Account(world, proc)
+    for proc, stretch in ((p, s) for p in world.cuda_watch for s in programs(world, p)):
+        acct = Account(world, proc, *stretch)
         at = acct.start
         for stretch in acct.stretches:
             if stretch.start != at or stretch.end <= at:

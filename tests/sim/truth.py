@@ -367,9 +367,9 @@ FULL_FROM = 500  # about half of what fits into a queue
 
 
 def slow_calls(world, proc, paths, acct, loop_from):
-    groups, queued = {}, outstanding(world.seen_calls(proc))
+    groups, queued = {}, outstanding(acct.calls)
     idle = acct.idle_in_calls()
-    for c in world.seen_calls(proc):
+    for c in acct.calls:
         if c.end is None:
             continue
         key = (c.op, c.attrs.get("dir"), c.attrs.get("bytes"))
