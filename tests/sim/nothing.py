@@ -104,7 +104,7 @@ def silent(bin_dir, name, data, usual):
         yield f"{name}: exit status {done.returncode} with --fail-on, should be 2"
     if not told:
         yield f"{name}: not a line on stderr"
-    elif len(told) > (2 if "no objects" in name else 1) or not all(line.startswith("ingero-chain: ") for line in told):
+    elif len(told) > (3 if "no objects" in name else 1) or not all(line.startswith("ingero-chain: ") for line in told):
         yield f"{name}: stderr is {told[:4]}, should be one line"
     if not sentences(done.stdout) - usual:
         yield f"{name}: the summary says nothing of it: {done.stdout[-300:]!r}"
