@@ -23,6 +23,7 @@ from matrix import last_object, python
 
 REASONS = ("data", "decode", "launches", "checkpoint", "empty-cache", "graph", "copies")
 FINDINGS = ("gap", "slow_call", "host_calls", "launch_bound", "stall", "oom")
+PROFILED_S = 2  # the profiler keeps each kernel: of a launch-bound loop, hundreds of thousands
 SHOWN = ("idle", "silence", "gpu_wait", "enqueue", "copy", "memory", "load", "other_call", "between")
 
 
@@ -51,14 +52,14 @@ class Pipeline:
 
 def traced(args, reason):
     """One loop, traced, and once more with the profiler: what both say of themselves."""
-    command = python("reasons.py", reason, "--seconds", str(args.seconds))
+    loop = python("reasons.py", reason, "--seconds")
     path = args.out / f"{reason}.joined.ndjson"
     with Pipeline(args.bin, path) as pipeline:
-        own = last_object(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=180).stdout)
+        own = last_object(subprocess.run([*loop, str(args.seconds)], stdout=subprocess.PIPE, text=True, check=False, timeout=180).stdout)
     with open(path, "rb") as plain, gzip.open(f"{path}.gz", "wb") as packed:
         shutil.copyfileobj(plain, packed)
     path.unlink()
-    profiled = last_object(subprocess.run([*command, "--profile"], stdout=subprocess.PIPE, text=True, check=False, timeout=300).stdout)
+    profiled = last_object(subprocess.run([*loop, str(PROFILED_S), "--profile"], stdout=subprocess.PIPE, text=True, check=False, timeout=300).stdout)
     return {"reason": reason, "own": own, "profiled": profiled, "codes": pipeline.codes}
 
 

@@ -174,6 +174,7 @@ def graph(args):
         def synchronize():
             pass
     else:
+        torch.cuda.synchronize()
         side = torch.cuda.Stream()
         with torch.cuda.stream(side):
             left @ left

@@ -4,6 +4,8 @@
 be reported and named), `high` what may be said at most.
 """
 
+import copy
+
 from world import ANY as EVERYTHING
 
 REPORTED = 0.015  # of the loop: more than "low" needs
@@ -56,6 +58,16 @@ class Bounds:
             self.blame(name, who)
         self.slack += other.slack
 
+    def up_to(self, other):
+        """At least this, at most the other one."""
+        both = copy.deepcopy(other)
+        both.n[0], both.lost[0], both.slack = self.n[0], self.lost[0], max(self.slack, other.slack)
+        both.lost[1], both.n[1] = max(self.lost[1], other.lost[1]), max(self.n[1], other.n[1])
+        for name, (low, high) in self.causes.items():
+            mine = both.causes.setdefault(name, [0, 0])
+            both.causes[name] = [low, max(mine[1], high)]
+        return both
+
     def tolerance(self):
         return max(1_000_000, int(0.02 * self.lost[1])) + self.slack
 
@@ -82,11 +94,12 @@ def one_gap(b, g, sure):
     b.longest = [max(b.longest[0], g.ns if sure else 0), max(b.longest[1], g.ns)]
     b.mixed = b.mixed or not sure
     for p in g.parts:
-        if p.causes >= EVERYTHING:
-            b.wild += p.ns
+        wild = p.causes >= EVERYTHING
+        b.wild += p.ns if wild else 0
         for name in p.causes:
             b.cause(name, p.ns if sure and len(p.causes) == 1 else 0, p.ns)
-            b.blame(name, p.blamed(name))
+            if not wild:
+                b.blame(name, p.blamed(name))
         if len(p.causes) > 1:
             b.mixed = True
 

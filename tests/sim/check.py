@@ -292,8 +292,10 @@ class Checker:
             warm, every = by_op.get(op, (bounds.Bounds(), bounds.Bounds()))
             # a synchronise that waits for a busy GPU is no host fault: it may be played down
             loud = [c for c in mine if c.get("severity") in ALARM or op in SYNCHRONISE]
-            if loud or warm.lost[0]:
-                self.compare(f"slow {op} of {pid}", warm, loud or mine, warm.slack)
+            if warm.lost[0]:
+                self.compare(f"slow {op} of {pid}", warm.up_to(every), mine, warm.slack)
+            elif loud:
+                self.compare(f"slow {op} of {pid}", warm, loud, warm.slack)
             elif mine:
                 self.compare(f"slow {op} of {pid} (low)", every, mine, every.slack)
 
