@@ -82,7 +82,7 @@ def markdown(runs):
     for run in runs:
         own, profiled, account = run["own"], run["profiled"], run["account"]
         timers = [f"loop {seconds(own.get('loop_ns', 0))}"]
-        timers += [f"data {seconds(own['waited_for_data_ns'])}"] * bool(own.get("waited_for_data_ns"))
+        timers += [f"data {seconds(own.get('waited_for_data_ns', 0))}"] * bool(own.get("waited_for_data_ns"))
         timers += [f"{part} {seconds(ns)}" for part, ns in own.get("spent_ns", {}).items()]
         busy = f"{100 * profiled['gpu_busy_ns'] / profiled['loop_ns']:.0f} %" if "gpu_busy_ns" in profiled else ""
         counted = f" (driver {account['gpu_busy_pct']:.0f} %)" if account.get("gpu_busy_pct") is not None else ""

@@ -179,6 +179,18 @@ def wrong_findings(c, but):
         yield "not proven", but(proven=False, proven_ns=0)
 
 
+def false_alarms(scenario, records):
+    """Findings where there is certainly nothing of the kind: (name, report)."""
+    accounts = [r for r in records if r["op"] == "account"]
+    for pid, life in check.Checker(scenario).truth(accounts).items():
+        n, waited = (sum(counts) for counts in zip(*map(verdicts.waits, life.parts)))
+        if n >= 5 and waited > 0.5 * n and life.loop_ns:
+            yield "launch_bound, though it waits for the GPU", records[:-1] + [finding("launch_bound", pid, life.loop_ns // 4, life.loop_ns)] + records[-1:]
+        most = sum(high for p in life.parts for _, high in p.acct.host_calls(p.loop_from).values())
+        if most < verdicts.UNASKED * life.loop_ns / 2:
+            yield "host_calls of nothing", records[:-1] + [finding("host_calls", pid, life.loop_ns // 4, life.loop_ns)] + records[-1:]
+
+
 def fails_of(scenario, records):
     return check.Checker(scenario).check(records)
 
@@ -199,7 +211,7 @@ def problems(scenario):
         return out
     before = len(fails_of(scenario, right))
     accounts = {acct.proc.pid: acct for acct in check.Checker(scenario).all_accounts()}
-    for name, records in wrong(right, accounts):
+    for name, records in [*wrong(right, accounts), *false_alarms(scenario, right)]:
         if len(fails_of(scenario, records)) <= before:
             out.append(f"a wrong report ({name}) is accepted: {[check.brief(c) for c in records if c['op'] in check.FINDINGS]}")
     return out
