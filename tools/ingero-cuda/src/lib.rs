@@ -4,9 +4,10 @@
 //! - [`trace`]: the running tracer, with [`processes`] (whose calls), [`probes`] (which files and symbols), [`render`] (a
 //!   record as a line) and [`losses`] (what is missing).
 //! - [`symbols`]: the table of functions and how their arguments are read.
-//! - [`command`]: a command to run and trace. [`listing`]: `--list`. [`seccomp`]: who must not be probed.
+//! - [`command`]: a command to run and trace, as its [`invoker`]. [`listing`]: `--list`. [`seccomp`]: who must not be probed.
 
 pub mod command;
+pub mod invoker;
 pub mod listing;
 pub mod losses;
 pub mod options;
@@ -40,6 +41,11 @@ pub const TOOL: &str = "ingero-cuda";
 /// What the machine lacks for tracing, a process that does not exist, or what is wrong with the output.
 pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let log = options.common.log(TOOL);
+    if let Some(invoker) = options.run_as {
+        let not_started = invoker.run(&options.command);
+        log.warn(not_started.to_string());
+        return Ok(Exit::Command(not_started.status));
+    }
     if let Some(paths) = &options.list {
         return listing::run(&log, paths);
     }
