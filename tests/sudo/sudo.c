@@ -4,6 +4,7 @@
  *
  *     sudo UID GID COMMAND...
  */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -15,8 +16,13 @@ int main(int argc, char **argv)
 
 	if (argc < 4)
 		return 1;
+	/* Setuid programs have the real user id of whoever called them. */
+	if (setresuid(atoi(argv[1]), 0, 0))
+		return 1;
 	pid_t child = fork();
 	if (child == 0) {
+		if (setresuid(0, 0, 0))
+			_exit(1);
 		clearenv();
 		setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
 		setenv("HOME", "/root", 1);

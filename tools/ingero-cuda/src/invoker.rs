@@ -24,7 +24,7 @@ use std::process::Command;
 use std::str::FromStr;
 
 use anyhow::{Context, bail, ensure};
-use ingero_common::discover::ProcFs;
+use ingero_common::discover::{ProcFs, Process};
 use nix::unistd::{Gid, Uid, User, getgrouplist, seteuid, setgroups, setresgid, setresuid};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities};
 
@@ -75,10 +75,26 @@ impl Invoker {
         let mut to_run = Command::new(program);
         to_run.args(arguments);
         let account = User::from_uid(Uid::from_raw(self.uid)).ok().flatten();
-        set_environment(&mut to_run, account.as_ref());
+        self.set_environment(&mut to_run, account.as_ref());
         match self.become_user(account.as_ref()) {
             Ok(()) => NotStarted::new(program, &to_run.exec()),
             Err(error) => NotStarted::still_privileged(program, &error),
+        }
+    }
+
+    /// Gives `command` the environment in which the user called `sudo`. It is data here, and counts from the command on.
+    fn set_environment(self, command: &mut Command, account: Option<&User>) {
+        if let Some(environ) = sudo_environment(self.uid) {
+            command.env_clear().envs(environ);
+            return;
+        }
+        // Not below a sudo that we can look at: ours, with the user's own name and directory.
+        for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "SUDO_HOME"] {
+            command.env_remove(name);
+        }
+        if let Some(account) = account {
+            command.env("HOME", &account.dir).env("USER", &account.name).env("LOGNAME", &account.name);
+            command.env("SHELL", &account.shell);
         }
     }
 
@@ -107,31 +123,17 @@ impl Invoker {
     }
 }
 
-/// Gives `command` the environment in which the user called `sudo`. It is data here, and counts from the command on.
-fn set_environment(command: &mut Command, account: Option<&User>) {
-    if let Some(environ) = sudo_environment() {
-        command.env_clear().envs(environ);
-        return;
-    }
-    // Not below a sudo that we can look at: ours, with the user's own name and directory.
-    for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "SUDO_HOME"] {
-        command.env_remove(name);
-    }
-    if let Some(account) = account {
-        command.env("HOME", &account.dir).env("USER", &account.name).env("LOGNAME", &account.name);
-        command.env("SHELL", &account.shell);
-    }
-}
-
-/// The environment of the nearest `sudo` above us.
-fn sudo_environment() -> Option<HashMap<OsString, OsString>> {
+/// The environment of the nearest `sudo` above us that `uid` called.
+fn sudo_environment(uid: u32) -> Option<HashMap<OsString, OsString>> {
     let proc = ProcFs::default();
     let mut pid = std::process::id();
     // Between it and us: the tracer, and one or two processes of sudo's own where it logs.
     for _ in 0..5 {
         pid = proc.stat(pid).ok()?.parent_pid;
-        // Only what runs as root can be a sudo; a name alone proves nothing.
-        if proc.process(pid).is_ok_and(|process| process.comm == b"sudo" && process.uid == 0) {
+        // A name alone proves nothing. sudo has root's rights and, of itself, the real user id of whoever called it.
+        let is_sudo =
+            |process: Process| process.comm == b"sudo" && process.effective_uid == 0 && [0, uid].contains(&process.uid);
+        if proc.process(pid).is_ok_and(is_sudo) {
             let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
             return Some(parse_environ(&environ)).filter(|variables| !variables.is_empty());
         }
