@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 use anyhow::bail;
-use ingero_common::discover::{Found, Library, ProcFs, Process, Scan, Scanner, Seccomp};
+use ingero_common::discover::{FileId, Found, Library, ProcFs, Process, Scan, Scanner, Seccomp};
 
 /// Why a process is watched: the `why` of its `watch` record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -262,6 +262,12 @@ impl Processes {
     /// What has been said of a process.
     pub fn announced(&self, pid: u32) -> Option<&Announced> {
         self.announced.get(&pid)
+    }
+
+    /// Those that have a library in such a file.
+    pub fn with_library(&self, is_such: impl Fn(FileId) -> bool) -> impl Iterator<Item = u32> {
+        let announced = self.announced.iter();
+        announced.filter(move |(_, it)| it.libraries.iter().any(|library| is_such(library.id))).map(|(pid, _)| *pid)
     }
 
     /// Those of which it was said that the returns of their calls are probed.

@@ -27,6 +27,7 @@ impl Trace<'_> {
         let mapped = found.iter().flat_map(|found| &found.libraries);
         for file in by_file(installed.iter().chain(mapped)) {
             let ends = if spared.contains(&file[0].id) { Ends::Entries } else { usual };
+            // Of those that somebody writes to, the processes that map them tell.
             if let Err(NotProbed::Refused(why)) = self.probes.probe(&mut self.tracer, &file, ends) {
                 self.log.detail(format!("{}: {why}", Printable(&file[0].path)));
             }
@@ -76,6 +77,7 @@ impl Trace<'_> {
             match self.probes.probe(&mut self.tracer, &file, ends) {
                 Ok(()) => probed += 1,
                 Err(NotProbed::Gone) => {}
+                Err(NotProbed::Written) => self.probe_later(found),
                 Err(NotProbed::Refused(why)) => {
                     let note = format!("{}: {why}", Printable(&file[0].path));
                     if self.complained.insert(file[0].id) {
@@ -134,8 +136,10 @@ impl Trace<'_> {
     }
 
     /// Writes the `watch` record of a process whose libraries are probed.
-    pub(super) fn announce(&mut self, found: Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
+    pub(super) fn announce(&mut self, mut found: Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
         let Some(notes) = notes else { return Ok(()) };
+        // Those come later, see `follow_files`.
+        found.libraries.retain(|library| !self.probes.is_written_to(library.id));
         // It may have ended meanwhile, or the table be full: then its end is not told, and nothing else is amiss.
         let _ = self.tracer.watch_process(found.process.pid);
         match self.processes.keep_back(found, notes) {
@@ -156,7 +160,7 @@ impl Trace<'_> {
     }
 
     /// Writes what is known of an announced process, at `mono_ns`.
-    fn write_watch(&mut self, pid: u32, mono_ns: u64) -> anyhow::Result<()> {
+    pub(super) fn write_watch(&mut self, pid: u32, mono_ns: u64) -> anyhow::Result<()> {
         let Some(announced) = self.processes.announced(pid) else { return Ok(()) };
         let returns = self.has_returns(announced.process.seccomp, &announced.libraries);
         let lost_returns = announced.returns && !returns;

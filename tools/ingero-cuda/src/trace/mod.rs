@@ -1,5 +1,6 @@
 //! The running tracer: records out of the ring, libraries into it, and the account of both.
 
+mod files;
 mod first_calls;
 mod libraries;
 mod linkers;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
-use ingero_common::discover::{FileId, ProcFs, Scanner, may_look_at_others};
+use ingero_common::discover::{FileId, Found, ProcFs, Scanner, may_look_at_others};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
 use ingero_common::record::write::{self, Text};
@@ -19,6 +20,7 @@ use ingero_common::stream::Stream;
 use ingero_common::text::{Log, Nanos, Printable, counted};
 use ingero_ebpf::cuda::record::{Record, parse};
 use ingero_ebpf::cuda::{Config, Tracer};
+use ingero_ebpf::guard::Kept;
 use ingero_ebpf::load::Kernel;
 use ingero_ebpf::ring::MAX_WAIT;
 use serde::Serialize;
@@ -42,6 +44,9 @@ const AFTER_EXEC: Duration = Duration::from_millis(20);
 const TREE_SCAN_INTERVAL: Duration = Duration::from_millis(50);
 /// How often all threads are looked at for calls that hang: at least and at most.
 const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How often it is tried to probe a file that somebody writes to: two system calls, and a program that maps it when the
+/// writer is done ought to be seen.
+const WRITTEN_INTERVAL: Duration = Duration::from_millis(2);
 /// Looking takes this part of the time at most.
 const SCAN_SHARE: u32 = 20;
 
@@ -71,6 +76,10 @@ pub struct Trace<'o> {
     spared: Spared,
     /// Files of which it was said that they cannot be probed.
     complained: HashSet<FileId>,
+    /// Processes with libraries that somebody writes to.
+    not_yet: Vec<Found>,
+    /// The probes on dynamic linkers.
+    hooks: Vec<Kept>,
     next_scan: Instant,
     /// A scan before the next regular one.
     early_scan: Option<Instant>,
@@ -130,19 +139,23 @@ impl<'o> Trace<'o> {
             }
             new = processes.add_descendants(&ProcFs::default()).context("cannot list processes")?;
         }
+        let probes = Probes::new().context("cannot guard library files")?;
         tracer.ring().wake_on(stop.fd()).context("cannot wait for signals")?;
+        tracer.ring().wake_on(probes.guard().fd()).context("cannot wait for changes of files")?;
         Ok(Self {
             options,
             log,
             stop,
             tracer,
-            probes: Probes::default(),
+            probes,
             processes,
             scanner: Scanner::new(),
             stream: Stream::new(output, "cuda", TOOL, env!("CARGO_PKG_VERSION")),
             losses: Losses::default(),
             spared,
             complained: HashSet::new(),
+            not_yet: Vec::new(),
+            hooks: Vec::new(),
             next_scan: Instant::now(),
             early_scan: None,
             last_pid: 0,
@@ -249,6 +262,9 @@ impl<'o> Trace<'o> {
             if end.is_some_and(|end| now >= end) {
                 return Ok(Ended::Done);
             }
+            if self.probes.guard().took_off_probes() || self.probes.is_waiting() {
+                self.follow_files()?;
+            }
             if !self.waiting.is_empty() || now >= self.next_scan || self.early_scan.is_some_and(|at| now >= at) {
                 self.scan()?;
             }
@@ -271,7 +287,8 @@ impl<'o> Trace<'o> {
             if count < BATCH {
                 // Nothing is pending: whoever reads gets what there is, and we sleep.
                 self.stream.out().flush()?;
-                let due = [Some(next_check), Some(next_look), Some(self.next_scan), self.early_scan, end]
+                let retry = self.probes.is_waiting().then(|| Instant::now() + WRITTEN_INTERVAL);
+                let due = [Some(next_check), Some(next_look), Some(self.next_scan), self.early_scan, retry, end]
                     .into_iter()
                     .flatten()
                     .min();
@@ -363,7 +380,7 @@ impl<'o> Trace<'o> {
         if let Err(error) = self.tracer.stop(self.stopped_ns) {
             self.log.warn(format!("calls of the next moment may be wrong: cannot tell the kernel to stop: {error}"));
         }
-        self.tracer.unhook_linker();
+        self.hooks.clear();
         self.probes.detach();
         self.log.detail(format!("detached in {}", Nanos(elapsed_ns(started))));
     }
@@ -376,6 +393,7 @@ impl<'o> Trace<'o> {
         while self.drain()? > 0 {}
         self.tracer.record_open_calls().context("cannot look for open calls")?;
         while self.drain()? > 0 {}
+        self.tell_of_open_gaps()?;
         let counters = self.losses.look(&mut self.tracer, &mut self.stream)?;
         let (written, lost) = (self.stream.written(), self.stream.lost_total());
         self.stream.end(counters.seen, self.stopped_ns)?;
