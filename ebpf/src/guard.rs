@@ -121,6 +121,12 @@ impl Guard {
         Kept { token, shared: Arc::clone(&self.shared) }
     }
 
+    /// Takes all probes off.
+    pub fn clear(&self) {
+        let entries = std::mem::take(&mut self.shared.lock().entries);
+        drop(entries);
+    }
+
     /// Becomes readable when probes have been taken off, until [`Guard::took_off_probes`].
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.word.as_fd()

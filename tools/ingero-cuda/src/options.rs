@@ -27,7 +27,10 @@ Processes and libraries are found while running: start it before or after the pr
 CAP_PERFMON with leave to look at other users' processes; --list needs neither.
 
 Below sudo, COMMAND runs as whoever called sudo: with their ids and groups, in their environment, looked up in their PATH, \
-without any capability. Nothing of theirs is used before root's privileges are given up.";
+without any capability. Nothing of theirs is used before root's privileges are given up.
+
+Whoever opens a probed library for writing (cp, rsync --inplace) waits until its probes are off. It is then probed as a new \
+library, and a \"lost\" record with the reason \"replaced\" covers the time between.";
 
 const AFTER_HELP: &str = "\
 EXAMPLES
