@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 use anyhow::bail;
-use ingero_common::discover::{FileId, Found, Library, ProcFs, Process, Scan, Scanner, Seccomp};
+use ingero_common::discover::{FileId, Found, Library, Numbered, ProcFs, Process, Scan, Scanner, Seccomp};
 
 /// Why a process is watched: the `why` of its `watch` record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +92,9 @@ impl Processes {
         let all = proc.pids()?;
         for pid in pids {
             if !all.contains(pid) {
+                if let Some(inside) = Numbered::find(proc, *pid)? {
+                    bail!("there is no process {pid} here; in a container that is the number of {inside}: give that");
+                }
                 bail!("there is no process {pid}; `pgrep -a NAME` or --list shows what there is");
             }
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
-use ingero_common::discover::{FileId, Found, ProcFs, Scanner, may_look_at_others};
+use ingero_common::discover::{FileId, Found, Numbered, ProcFs, Scanner, may_look_at_others};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
 use ingero_common::record::write::{self, Text};
@@ -208,6 +208,14 @@ impl<'o> Trace<'o> {
                 [] => "no process uses CUDA yet; waiting for one".to_owned(),
                 pids => format!("no CUDA library in process {} yet; waiting for it", join(pids)),
             });
+            // What `ps` shows in a container may be the number of somebody else here.
+            for &pid in &self.options.pids {
+                if let Some(inside) = Numbered::find(self.scanner.proc(), pid).context("cannot list processes")? {
+                    self.log.note(format!(
+                        "in a container, {pid} is the number of {inside}; --pid takes the numbers of here"
+                    ));
+                }
+            }
         }
         Ok(())
     }
