@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use ingero_common::clock::mono_ns;
 use ingero_common::discover::{FileId, Library, LibraryKind, inspect_file, is_gone};
 use ingero_ebpf::attach::{Attachment, Ends, Mode, Point};
 use ingero_ebpf::cuda::{Input, MAX_SYMBOLS, Output, SymbolSpec, Tracer};
@@ -96,6 +97,8 @@ pub struct Probes {
     indices: HashMap<(LibraryKind, String), u32>,
     kinds: BTreeSet<LibraryKind>,
     attached: BTreeSet<String>,
+    /// From when to when the probes of a file were being placed, CLOCK_MONOTONIC, of late.
+    placing: Vec<(u64, u64)>,
 }
 
 impl Probes {
@@ -111,6 +114,7 @@ impl Probes {
             indices: HashMap::new(),
             kinds: BTreeSet::new(),
             attached: BTreeSet::new(),
+            placing: Vec::new(),
         })
     }
 
@@ -269,7 +273,12 @@ impl Probes {
         if points.is_empty() {
             return Err("it has no function that is traced".to_owned());
         }
-        let attachment = tracer.attach(file, &points, ends).map_err(|e| format!("{:#}", anyhow::Error::from(e)))?;
+        let began_ns = mono_ns();
+        let attachment = tracer.attach(file, &points, ends);
+        let now = mono_ns();
+        self.placing.retain(|(_, placed_ns)| placed_ns + PLACING_KEPT_NS > now);
+        self.placing.push((began_ns, now));
+        let attachment = attachment.map_err(|e| format!("{:#}", anyhow::Error::from(e)))?;
         let only_essential = tracer.mode() == Mode::Perf;
         self.kinds.extend(libraries.iter().map(|library| library.kind));
         for point in points.iter().filter(|point| point.essential || !only_essential) {
@@ -331,6 +340,13 @@ impl Probes {
         }
     }
 
+    /// From when on the calls of a process are all seen that was seen to call at `at_ns`: the probes of a file are placed one
+    /// after the other, and the first ones see calls when the last are not there yet.
+    pub fn all_seen_from(&self, at_ns: u64) -> u64 {
+        let meanwhile = self.placing.iter().filter(|(began_ns, placed_ns)| (*began_ns..*placed_ns).contains(&at_ns));
+        meanwhile.map(|(_, placed_ns)| *placed_ns).max().unwrap_or(at_ns)
+    }
+
     /// Whether a file is probed at its entries alone.
     pub fn has_entries_only(&self, id: FileId) -> bool {
         matches!(
@@ -380,6 +396,9 @@ fn open(library: &Library) -> Result<fs::File, NotProbed> {
     }
     if is_gone(&error) { Err(NotProbed::Gone) } else { Err(NotProbed::Refused(format!("cannot open it: {error}"))) }
 }
+
+/// The word of a call in the meantime may be in the ring for so long before it is read.
+const PLACING_KEPT_NS: u64 = 60_000_000_000;
 
 /// Exported names to probe where each probe takes 0.1 s to remove: what starts work, moves data, and waits for it.
 const ESSENTIAL: [&str; 31] = [
@@ -443,6 +462,16 @@ mod tests {
             *of_kind.entry(kind.unwrap_or_else(|| panic!("{name} is in no table"))).or_default() += 1;
         }
         assert!(of_kind.len() == 3 && of_kind.values().all(|count| *count <= 16), "{of_kind:?}");
+    }
+
+    #[test]
+    fn all_is_seen_when_the_last_probe_is_placed() {
+        let mut probes = Probes::new().unwrap();
+        probes.placing = vec![(100, 200), (200, 350)];
+        // Before, in, between and after: a process that calls before its library is touched calls through another one.
+        for (at_ns, from_ns) in [(99, 99), (100, 200), (199, 200), (200, 350), (350, 350), (900, 900)] {
+            assert_eq!(probes.all_seen_from(at_ns), from_ns, "{at_ns}");
+        }
     }
 
     #[test]
