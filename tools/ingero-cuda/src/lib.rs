@@ -61,6 +61,9 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let patience = Patience { stop: &stop, limit: options.duration, log: &log };
     let Some(output) = Output::open(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
     let mut trace = Trace::new(options, &log, &kernel, &stop, processes, output)?;
+    if options.command.is_empty() {
+        trace.allow_many_files();
+    }
     trace.start()?;
     let mut command = if options.command.is_empty() {
         None
@@ -78,10 +81,14 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
             }
         }
     };
+    // Not before the command is started, which has the limit that the user gave it.
+    trace.allow_many_files();
     let ended = trace.run(|| command.as_mut().map_or(Ok(false), Running::has_ended));
     // Whatever happened: first the probes go, then anything is reported.
     trace.detach();
-    let result = match ended.and_then(|ended| trace.finish().map(|()| ended)) {
+    // A stream that has begun has an end, whatever ended the tracing.
+    let finished = trace.finish();
+    let result = match ended.and_then(|ended| finished.map(|()| ended)) {
         Err(error) if exit::is_broken_pipe(&error) => Ok(Ended::Done),
         other => other,
     };

@@ -97,6 +97,8 @@ pub struct Probes {
     indices: HashMap<(LibraryKind, String), u32>,
     kinds: BTreeSet<LibraryKind>,
     attached: BTreeSet<String>,
+    /// How many files may be probed.
+    limit: usize,
     /// From when to when the probes of a file were being placed, CLOCK_MONOTONIC, of late.
     placing: Vec<(u64, u64)>,
 }
@@ -114,6 +116,7 @@ impl Probes {
             indices: HashMap::new(),
             kinds: BTreeSet::new(),
             attached: BTreeSet::new(),
+            limit: MOST_FILES,
             placing: Vec::new(),
         })
     }
@@ -126,6 +129,32 @@ impl Probes {
     /// Library files that are probed.
     pub fn files(&self) -> usize {
         self.files.values().filter(|file| matches!(file, State::Probed { .. })).count()
+    }
+
+    /// Sets how many files may be probed, by how many may be open.
+    pub fn limit_by(&mut self, open_files: u64, mode: Mode) {
+        let fit = open_files.saturating_sub(FILES_FOR_ALL_ELSE) / mode.files_of_library();
+        self.limit = usize::try_from(fit).unwrap_or(usize::MAX).clamp(1, MOST_FILES);
+    }
+
+    /// Whether no more files may be probed.
+    pub fn is_full(&self) -> bool {
+        self.files() >= self.limit
+    }
+
+    /// Whether it is known what to do with a file: it is probed, or was tried.
+    pub fn knows(&self, id: FileId) -> bool {
+        self.files.contains_key(&id)
+    }
+
+    /// Files that are probed.
+    pub fn probed(&self) -> impl Iterator<Item = FileId> {
+        self.files.iter().filter(|(_, file)| matches!(file, State::Probed { .. })).map(|(id, _)| *id)
+    }
+
+    /// Takes the probes off a file, for another one's sake.
+    pub fn give_up(&mut self, id: FileId) {
+        self.files.remove(&id);
     }
 
     /// The guard of the files, which also takes the probes off others.
@@ -396,6 +425,12 @@ fn open(library: &Library) -> Result<fs::File, NotProbed> {
     }
     if is_gone(&error) { Err(NotProbed::Gone) } else { Err(NotProbed::Refused(format!("cannot open it: {error}"))) }
 }
+
+/// Library files that are probed at most. Machines have a few dozen; more are a mistake, or somebody's way to blind us, and
+/// each one takes some hundredths of a second to probe, in which nothing else is done.
+const MOST_FILES: usize = 256;
+/// Open files beside those of the probed libraries: maps, programs, tracepoints, what is being read.
+const FILES_FOR_ALL_ELSE: u64 = 128;
 
 /// The word of a call in the meantime may be in the ring for so long before it is read.
 const PLACING_KEPT_NS: u64 = 60_000_000_000;

@@ -79,7 +79,7 @@ impl Trace<'_> {
         self.not_yet.push(found.clone());
     }
 
-    fn forget_ended(&mut self) {
+    pub(super) fn forget_ended(&mut self) {
         let proc = self.scanner.proc();
         self.not_yet.retain(|found| proc.is_alive(found.process.pid, found.process.start_ticks));
     }
@@ -94,7 +94,7 @@ impl Trace<'_> {
         Ok(())
     }
 
-    fn name_of(&self, id: FileId) -> String {
+    pub(super) fn name_of(&self, id: FileId) -> String {
         self.probes.path(id).map_or_else(|| "a library".to_owned(), |path| Printable(path).to_string())
     }
 }

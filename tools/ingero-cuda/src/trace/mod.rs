@@ -1,5 +1,6 @@
 //! The running tracer: records out of the ring, libraries into it, and the account of both.
 
+mod crowd;
 mod files;
 mod first_calls;
 mod libraries;
@@ -21,7 +22,7 @@ use ingero_common::text::{Log, Nanos, Printable, counted};
 use ingero_ebpf::cuda::record::{Record, parse};
 use ingero_ebpf::cuda::{Config, Tracer};
 use ingero_ebpf::guard::Kept;
-use ingero_ebpf::load::Kernel;
+use ingero_ebpf::load::{Kernel, allow_many_files, open_files};
 use ingero_ebpf::ring::MAX_WAIT;
 use serde::Serialize;
 
@@ -78,6 +79,8 @@ pub struct Trace<'o> {
     complained: HashSet<FileId>,
     /// Processes with libraries that somebody writes to.
     not_yet: Vec<Found>,
+    /// Processes of which it was said that some of their libraries are not probed.
+    crowds: HashSet<u32>,
     /// The probes on dynamic linkers.
     hooks: Vec<Kept>,
     next_scan: Instant,
@@ -139,7 +142,8 @@ impl<'o> Trace<'o> {
             }
             new = processes.add_descendants(&ProcFs::default()).context("cannot list processes")?;
         }
-        let probes = Probes::new().context("cannot guard library files")?;
+        let mut probes = Probes::new().context("cannot guard library files")?;
+        probes.limit_by(open_files(), tracer.mode());
         tracer.ring().wake_on(stop.fd()).context("cannot wait for signals")?;
         tracer.ring().wake_on(probes.guard().fd()).context("cannot wait for changes of files")?;
         Ok(Self {
@@ -155,6 +159,7 @@ impl<'o> Trace<'o> {
             spared,
             complained: HashSet::new(),
             not_yet: Vec::new(),
+            crowds: HashSet::new(),
             hooks: Vec::new(),
             next_scan: Instant::now(),
             early_scan: None,
@@ -238,6 +243,11 @@ impl<'o> Trace<'o> {
         let started = result?;
         self.processes.add_root(pid(&started));
         Ok(started)
+    }
+
+    /// Lifts the limit of open files, and with it that of probed libraries. A command that is started after this inherits it.
+    pub fn allow_many_files(&mut self) {
+        self.probes.limit_by(allow_many_files(), self.tracer.mode());
     }
 
     /// Traces until there is a reason to end. `has_ended` tells whether the command has, if there is one.
