@@ -122,10 +122,22 @@ fn reasons(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
             }
         }
         for op in &f.extra.ops {
-            ops.execute(params![f.id.raw(), None::<&str>, op.op.raw(), op.dir.as_ref().map(|dir| dir.raw()), int(op.n), int(op.ns)])?;
+            ops.execute(params![
+                f.id.raw(),
+                None::<&str>,
+                op.op.raw(),
+                op.dir.as_ref().map(|dir| dir.raw()),
+                int(op.n),
+                int(op.ns)
+            ])?;
         }
         for one in &f.story.advice {
-            advice.execute(params![f.id.raw(), one.text, one.because, Some(one.up_to_ns).filter(|&ns| ns > 0).map(int)])?;
+            advice.execute(params![
+                f.id.raw(),
+                one.text,
+                one.because,
+                Some(one.up_to_ns).filter(|&ns| ns > 0).map(int)
+            ])?;
         }
     }
     Ok(())
