@@ -60,7 +60,7 @@ def problems(scenario):
 
 def idle_while_busy(proc, acct):
     """The GPU of this machine must have nothing to do wherever the account says that it is known to be idle."""
-    log = sorted(getattr(proc, "gpu_log", ()))
+    log = sorted(work for work in getattr(proc, "gpu_log", ()) if work[0] >= acct.start)  # a program's own
     i = 0
     for stretch in acct.stretches:
         if stretch.classes != {"idle"}:
