@@ -274,12 +274,13 @@ class Account:
 
     def limits(self):
         """From when to when the loop may begin, and the earliest end of the last work."""
-        steps = getattr(self.proc, "steps", [])
+        steps = [at for at in getattr(self.proc, "steps", []) if self.start <= at < self.end or not self.seen_start]
         first_work = self.work[0].start if self.work else self.end
-        warm = next((c.start for c in self.calls if not c.warmup), self.end)
+        fifth = steps[4] if len(steps) > 4 else self.end
+        warm = next((c.start for c in self.calls if not c.warmup and c.start >= min(fifth, self.end - 1)), self.end)
         if self.seen_start:
             # a warm-up may be told by a number of steps or by a part of the time
-            self.loop_from = [first_work, max(warm, first_work + (self.end - first_work) // 50)]
+            self.loop_from = [first_work, max(warm, first_work + (self.end - first_work) // 20)]
         else:
             later = [at for at in steps if at > self.start]
             self.loop_from = [self.start, max(later[2] if len(later) > 2 else self.end, warm)]

@@ -60,7 +60,8 @@ def problems(scenario):
 
 def idle_while_busy(proc, acct):
     """The GPU of this machine must have nothing to do wherever the account says that it is known to be idle."""
-    log = sorted(getattr(proc, "gpu_log", ()))
+    own_from = acct.work[0].start if acct.work else acct.end  # what the program before it had enqueued went with it
+    log = sorted(work for work in getattr(proc, "gpu_log", ()) if work[0] >= own_from)
     i = 0
     for stretch in acct.stretches:
         if stretch.classes != {"idle"}:

@@ -18,7 +18,7 @@ A sleep is followed to the thread that ended it, over that same stretch:
 
 from bisect import bisect_right
 
-from account import LOST, SYNCHRONISE, is_memory_or_load
+from account import LOST, SYNCHRONISE, is_memory_or_load, is_work
 from engine import DISK, QUOTA, RQ, RUN, SLEEP
 from world import ANY as EVERYTHING
 
@@ -262,8 +262,8 @@ def gap(world, paths, acct, stretches, start, call, must):
     g = Gap(start, end, call, must, len(stretches))
     sure = all(s.classes == IDLE for s in stretches)
     g.idle = (g.ns if sure else 0, g.ns if all("idle" in s.classes for s in stretches) else 0)
-    if not sure and g.idle[1]:
-        # by the call that ends the silence, or by the work that ends the idleness
+    if not sure and (g.idle[1] or call is not None and not is_work(call)):
+        # by the call that ends the silence, or by the work that the GPU waited for
         work = acct.next_work(end)
         g.ops.add(work.op if work else None)
     for s in stretches:

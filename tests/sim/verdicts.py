@@ -21,9 +21,11 @@ def host_calls(scenario, life, chains):
             most += high
             possible = possible or high >= UNASKED * p.loop_ns
     said = sum(c.get("lost_ns", 0) for c in found)
-    if least and not found:
+    # the same time may have been told of as what some calls took beyond the usual
+    slow = sum(c["lost_ns"] for c in chains if c["op"] == "slow_call" and c.get("call") not in SYNCHRONISE)
+    if least and not found and slow < 0.9 * least:
         yield f"at least {least} ns of {life.loop_ns} in memory, load or pageable copies, nothing said"
-    elif said < 0.97 * least:
+    elif said + slow < 0.9 * least:
         yield f"{said} ns said, at least {least} in memory, load or pageable copies"
     if found and not possible and not scenario.world.lost:
         yield f"{said} ns said, but no kind takes five percent of the loop"
