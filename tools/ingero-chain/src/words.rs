@@ -256,7 +256,7 @@ pub(crate) fn phrase(line: &CauseLine) -> String {
         Cause::WorkerIo => format!("waiting for {who}, in D for a device"),
         Cause::Wait => format!("waiting for {who}"),
         Cause::Sleep => "asleep, woken by no thread (a timer or an interrupt)".into(),
-        Cause::OffCpu => "off the CPU, in a state that is not on record".into(),
+        Cause::OffCpu => "off the CPU, stopped or in a state that is not on record".into(),
         Cause::Steal => "possibly stolen by the hypervisor".into(),
     }
 }
