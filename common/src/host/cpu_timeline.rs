@@ -25,7 +25,7 @@
 //! Memory: two switches for each record, forgotten with the records, `MAX_SWITCHES` at most; without the oldest of them a
 //! wait is shared by those that are left.
 
-use super::hash::HashMap;
+use super::HashMap;
 use super::task::Thread;
 
 /// 48 bytes each.

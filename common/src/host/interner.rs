@@ -3,16 +3,11 @@
 //! A recording repeats a few names millions of times, so records refer to them by number. Names come from
 //! traced processes and are hostile: each is cut to a sane length and their number is bounded.
 
-use super::hash::HashMap;
+use super::HashMap;
 
 /// A stored name. The default is the empty name: nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(u16);
-
-impl Name {
-    /// The empty name.
-    pub const NOBODY: Self = Self(0);
-}
 
 /// Longer than any kernel `comm` (15 bytes) and any API name.
 const MAX_BYTES: usize = 96;

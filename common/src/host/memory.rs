@@ -6,7 +6,7 @@
 //! were seen longest ago and are asked for least. A sweep leaves room for many more before the next one, so that the cost of
 //! all sweeps grows with the number of records.
 
-use super::hash::HashSet;
+use super::HashSet;
 use super::interner::Name;
 use super::process::ProcessInstance;
 use super::table::TaskTable;

@@ -2,7 +2,6 @@
 //! and where may records be missing?
 
 mod cpu_timeline;
-mod hash;
 mod interner;
 mod lifetime;
 mod losses;
@@ -18,7 +17,6 @@ mod tracers;
 mod watch;
 
 pub use cpu_timeline::{CpuTimeline, SwitchedIn};
-pub use hash::{HashMap, HashSet};
 pub use interner::{Interner, Name};
 pub use lifetime::{Birth, Lifetime};
 pub use losses::{Loss, Losses, LostRanges};
@@ -30,3 +28,9 @@ pub use task::{Task, Thread};
 pub use thread::{OffCpu, OffCpuPart, Pages, SwitchedOut, ThreadInstance};
 pub use tracers::{Side, Tracers, Until};
 pub use watch::{Watch, WatchedPart};
+
+/// As in the standard library, with a hasher that is quick for the short keys that every record is looked up by: thread
+/// numbers and names. It is seeded anew in each map, and wherever names are keys their number is bounded (see [`Interner`]).
+pub type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+/// See [`HashMap`].
+pub type HashSet<T> = std::collections::HashSet<T, foldhash::fast::RandomState>;

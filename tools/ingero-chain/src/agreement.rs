@@ -12,7 +12,6 @@ use crate::{Engine, path};
 
 const SPAN_NS: u64 = 1000;
 const BEGIN_NS: u64 = 1_000_000_000;
-const THREAD: Thread = Thread { pid: 100, tid: 101, name: ingero_common::host::Name::NOBODY };
 
 /// A thread off the CPU: from, to, the letter of its state, how long it waited at the end. They may overlap, as those of two
 /// recordings do, and some are told of twice.
@@ -74,7 +73,7 @@ fn followed(sched: &str, from_ns: u64, to_ns: u64) -> Bill {
             other => panic!("{line}: {other:?}"),
         }
     }
-    path::bill(engine.sources(), THREAD, from_ns, to_ns)
+    path::bill(engine.sources(), Thread { pid: 100, tid: 101, ..Thread::default() }, from_ns, to_ns)
 }
 
 proptest! {

@@ -30,7 +30,6 @@ use rusqlite::Connection;
 
 use crate::db::query::{Event, Facts};
 use crate::db::row::{Renderer, Row};
-use crate::holders::Holders;
 use crate::item::{Batch, Item, Kind};
 
 /// A batch is handed on when it has this many bytes.
@@ -61,7 +60,6 @@ struct Import<'a> {
     facts: &'a Facts,
     renderer: Renderer<'a>,
     batch: Box<Batch>,
-    holders: Holders,
     lines: u64,
     held: BinaryHeap<Reverse<Held>>,
     rows: u64,
@@ -104,7 +102,6 @@ impl<'a> Import<'a> {
             facts,
             renderer: Renderer::new(facts, name),
             batch: Box::default(),
-            holders: Holders::new(),
             lines: 0,
             held: BinaryHeap::new(),
             rows: 0,
@@ -197,7 +194,7 @@ impl<'a> Import<'a> {
     fn push_line(&mut self, row: &Row) -> anyhow::Result<()> {
         self.lines += 1;
         let bytes = self.renderer.line(row)?;
-        self.batch.push(Line { bytes, number: self.lines, too_long: false }, &mut self.holders);
+        self.batch.push(Line { bytes, number: self.lines, too_long: false });
         Ok(())
     }
 }
