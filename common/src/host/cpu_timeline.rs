@@ -26,7 +26,7 @@
 //! wait is shared by those that are left.
 
 use super::HashMap;
-use super::task::Thread;
+use super::interner::Thread;
 
 /// 48 bytes each.
 const MAX_SWITCHES: usize = 400_000;

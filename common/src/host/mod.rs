@@ -9,7 +9,6 @@ mod memory;
 mod process;
 mod state;
 mod table;
-mod task;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -17,14 +16,13 @@ mod tracers;
 mod watch;
 
 pub use cpu_timeline::{CpuTimeline, SwitchedIn};
-pub use interner::{Interner, Name};
+pub use interner::{Interner, Name, Task, Thread};
 pub use lifetime::{Birth, Lifetime};
 pub use losses::{Loss, Losses, LostRanges};
 pub use memory::Limits;
 pub use process::{InstanceId, ProcessInstance, Program, Watcher};
 pub use state::State;
 pub use table::TaskTable;
-pub use task::{Task, Thread};
 pub use thread::{OffCpu, OffCpuPart, Pages, SwitchedOut, ThreadInstance};
 pub use tracers::{Side, Tracers, Until};
 pub use watch::{Watch, WatchedPart};

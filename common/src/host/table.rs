@@ -5,10 +5,10 @@
 
 use super::HashMap;
 use super::cpu_timeline::SwitchedIn;
+use super::interner::Thread;
 use super::lifetime::{Birth, Instances, Lifetime};
 use super::memory::{Limits, Memory};
 use super::process::{InstanceId, ProcessInstance, Watcher};
-use super::task::Thread;
 use super::thread::{OffCpu, Pages, SwitchedOut, ThreadInstance};
 use super::tracers::Side;
 
