@@ -1,10 +1,11 @@
 //! Causes and the bill that they make up: nanoseconds that always add up to the lost time.
 
 use ingero_common::host::{Interner, Task};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// Why time was lost; `docs/schema.md`, "Causes", has the definitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are those of the contract")]
 pub enum Cause {
     HostCpu,
@@ -60,12 +61,6 @@ impl Cause {
             Cause::OffCpu => "off_cpu",
             Cause::Steal => "steal",
         }
-    }
-}
-
-impl Serialize for Cause {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(self.name())
     }
 }
 
@@ -270,6 +265,13 @@ pub fn share(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_cause_is_written_by_its_name() {
+        for cause in Cause::ALL {
+            assert_eq!(serde_json::to_value(cause).unwrap(), cause.name());
+        }
+    }
 
     #[test]
     fn a_bill_adds_up_however_many_parties_there_are() {

@@ -61,12 +61,6 @@ enum Place {
     Back,
 }
 
-impl Place {
-    fn is_away(self) -> bool {
-        self == Place::Away
-    }
-}
-
 /// Everything the path is read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
@@ -138,7 +132,7 @@ impl Path<'_> {
         for off in instance.off_cpu(at_ns, to_ns) {
             self.steps_left = self.steps_left.saturating_sub(1);
             self.on_cpu(thread, at_ns, off.start_ns, place);
-            if !place.is_away() && off.whole.state == State::Sleep && off.whole.waker.pid == 0 {
+            if place != Place::Away && off.whole.state == State::Sleep && off.whole.waker.pid == 0 {
                 self.note_sleep(instance, off, to_ns);
             }
             self.asleep(thread, off.whole, off.start_ns, off.wake_ns, place, hops);
@@ -174,7 +168,7 @@ impl Path<'_> {
             State::Stopped | State::Parked | State::Dead | State::Unknown => {
                 self.bill.add(Cause::OffCpu, self.party(thread, place), ns);
             }
-            State::Uninterruptible if place.is_away() => self.bill.add(Cause::WorkerIo, party(thread), ns),
+            State::Uninterruptible if place == Place::Away => self.bill.add(Cause::WorkerIo, party(thread), ns),
             State::Uninterruptible => self.bill.add(Cause::IoWait, Task::default(), ns),
             State::Sleep if off.waker.pid == 0 => self.bill.add(Cause::Sleep, self.party(thread, place), ns),
             State::Sleep => self.hand_over(off.waker, thread.pid, from_ns, to_ns, place, hops),
@@ -225,7 +219,7 @@ impl Path<'_> {
         }
         let stolen_ns = self.sources.samples.stolen_ns(since_ns, until_ns).min(ns);
         self.bill.add(Cause::Steal, Task::default(), stolen_ns);
-        let cause = if place.is_away() { Cause::WorkerCpu } else { Cause::HostCpu };
+        let cause = if place == Place::Away { Cause::WorkerCpu } else { Cause::HostCpu };
         self.bill.add(cause, party(thread), ns - stolen_ns);
     }
 
@@ -289,7 +283,7 @@ impl Path<'_> {
 
     /// Names a thread only where it isn't of the process that lost the time.
     fn party(&self, thread: Thread, place: Place) -> Task {
-        if !place.is_away() && thread.pid == self.home { Task::default() } else { party(thread) }
+        if place != Place::Away && thread.pid == self.home { Task::default() } else { party(thread) }
     }
 }
 
