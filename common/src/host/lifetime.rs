@@ -12,7 +12,7 @@
 
 use std::ops::DerefMut;
 
-use super::task::Thread;
+use super::interner::Thread;
 
 /// How a thread or process came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,25 @@ impl Lifetime {
         Self { after_ns: self.after_ns.max(process.begin_ns()), died_ns, ..self }
     }
 }
+
+/// What has a lifetime is asked for it directly.
+macro_rules! has_lifetime {
+    ($type:ty) => {
+        impl std::ops::Deref for $type {
+            type Target = Lifetime;
+            fn deref(&self) -> &Lifetime {
+                &self.lifetime
+            }
+        }
+
+        impl std::ops::DerefMut for $type {
+            fn deref_mut(&mut self) -> &mut Lifetime {
+                &mut self.lifetime
+            }
+        }
+    };
+}
+pub(super) use has_lifetime;
 
 /// All instances of one number, by their beginning; none overlap.
 #[derive(Debug)]

@@ -1,12 +1,10 @@
 //! How much of the past the task table keeps.
 //!
-//! What nobody asks for any more goes at once ([`TaskTable::forget_before`], [`TaskTable::forget_of_thread`]). Where that is
-//! not enough, the older half of what is left goes, and again, until it is; each thread remembers from when on its past is
-//! known. Instances of processes and threads are swept when there are many: those that have ended first, then those that
-//! were seen longest ago and are asked for least. A sweep leaves room for many more before the next one, so that the cost of
-//! all sweeps grows with the number of records.
+//! What nobody asks for any more goes at once. Where that is not enough, the older half of what is left goes, and again; each
+//! thread remembers from when on its past is known. Instances are swept when there are many: those that have ended first,
+//! then those that were seen longest ago. A sweep leaves room for many more, so that all sweeps together cost little.
 
-use super::hash::HashSet;
+use super::HashSet;
 use super::interner::Name;
 use super::process::ProcessInstance;
 use super::table::TaskTable;

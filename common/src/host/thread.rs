@@ -1,12 +1,11 @@
 //! What one thread went through: its times off the CPU and its page allocations.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 
 use super::cpu_timeline::SwitchedIn;
-use super::lifetime::Lifetime;
+use super::interner::{Task, Thread};
+use super::lifetime::{Lifetime, has_lifetime};
 use super::state::State;
-use super::task::{Task, Thread};
 
 /// One time a thread was off the CPU: in [`start_ns`, `end_ns`), CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,18 +82,7 @@ pub struct ThreadInstance {
     pub(super) heard_ns: u64,
 }
 
-impl Deref for ThreadInstance {
-    type Target = Lifetime;
-    fn deref(&self) -> &Lifetime {
-        &self.lifetime
-    }
-}
-
-impl DerefMut for ThreadInstance {
-    fn deref_mut(&mut self) -> &mut Lifetime {
-        &mut self.lifetime
-    }
-}
+has_lifetime!(ThreadInstance);
 
 impl ThreadInstance {
     pub(super) fn new(pid: u32, lifetime: Lifetime) -> Self {
