@@ -17,11 +17,13 @@ mod input;
 mod limits;
 pub mod options;
 mod process;
+#[cfg(test)]
+mod reference;
 mod report;
 pub mod run;
 mod stats;
 #[cfg(test)]
-mod tests;
+mod testing;
 
 pub use blame::{Cause, CauseLine, OpNs, WhoNs, share};
 pub use findings::severity::Severity;

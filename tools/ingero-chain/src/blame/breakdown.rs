@@ -4,6 +4,8 @@ use ingero_common::host::{Interner, Task};
 use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
+use crate::limits::MAX_PARTIES;
+
 /// Why time was lost; `docs/schema.md`, "Causes", has the definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names are those of the contract")]
@@ -72,9 +74,6 @@ impl Serialize for Cause {
         s.serialize_str(self.name())
     }
 }
-
-/// Different parties kept for each cause; the smallest beyond become nameless, their time stays.
-const MAX_PARTIES: usize = 32;
 
 /// Lost time split into causes. `total_ns` is always the sum of everything put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -45,16 +45,7 @@ use ingero_common::host::{
 
 use crate::blame::breakdown::{Breakdown, Cause};
 use crate::input::samples::{Quota, Samples};
-
-/// Hand-overs followed from one instant back to another. Real queues need two or three.
-const MAX_HOPS: u32 = 64;
-/// While CPUs are free, nobody who may run waits so long for others to have their turn: a turn is some milliseconds
-/// (`base_slice_ns`: 3 ms on eight CPUs and more), and an idle CPU takes waiting threads over.
-const LONGEST_TURN_NS: u64 = 10_000_000;
-/// Who sleeps again so soon had nothing to do in between.
-const STRAIGHT_BACK_NS: u64 = 1_000_000;
-/// Off-CPU intervals looked at for one gap.
-const MAX_STEPS: u32 = 2_000_000;
+use crate::limits::{LONGEST_TURN_NS, MAX_HOPS, MAX_STEPS, STRAIGHT_BACK_NS};
 
 /// Everything the path is read from.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,10 @@
 use crate::blame::share;
 use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
-use crate::limits::SILENCE_NS;
+use crate::limits::{MIN_CALLS_P99, SILENCE_NS};
 use crate::process::lost::LostSum;
 use crate::report::model::{Evidence, Extra, Finding, GridLine, Kind, Times};
-use crate::stats::calls::{GroupKey, MIN_CALLS_P99};
+use crate::stats::calls::GroupKey;
 use crate::stats::period;
 
 pub(crate) struct Gaps;

@@ -3,14 +3,12 @@
 use ingero_common::text::Traced;
 
 use crate::blame::Breakdown;
-use crate::findings::severity::{Certainty, MEDIUM_SHARE};
+use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
+use crate::limits::{MAX_LISTED_OPS, MEDIUM_SHARE};
 use crate::process::class::Class;
 use crate::report::model::{Evidence, Extra, Finding, Kind, OpLine};
 use crate::stats::calls::GroupKey;
-
-/// Operations listed for one class.
-const MAX_OPS: usize = 16;
 
 pub(crate) struct HostCalls;
 
@@ -59,8 +57,11 @@ fn host_calls(about: &About<'_>, class: Class) -> Option<Finding> {
         n,
         ns,
     };
-    finding.extra =
-        Extra { class: Some(class.name()), ops: ops.iter().take(MAX_OPS).map(line).collect(), ..Extra::default() };
+    finding.extra = Extra {
+        class: Some(class.name()),
+        ops: ops.iter().take(MAX_LISTED_OPS).map(line).collect(),
+        ..Extra::default()
+    };
     finding.evidence = Evidence {
         lost: about.lost_records(from_ns, to_ns),
         watched_share: 1.0 - crate::blame::share(breakdown.unexplained_ns(), lost_ns),

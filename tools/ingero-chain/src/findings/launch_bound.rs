@@ -10,15 +10,9 @@ use crate::blame::Breakdown;
 use crate::findings::severity::{Certainty, Severity};
 use crate::findings::{About, Finder};
 use crate::gpu::counter;
+use crate::limits::{MIN_LAUNCHING, MIN_WAITS, SHORT_SHARE};
 use crate::process::class::Class;
 use crate::report::model::{Evidence, Extra, Finding, Kind, Launches};
-
-/// Without samples: so many waits for the GPU right after its work was launched have to tell…
-const MIN_WAITS: u64 = 8;
-/// …so large a part of them by being over at once…
-const SHORT_SHARE: f64 = 0.9;
-/// …and the loop has to consist of launches: so much of it in them and between them.
-const MIN_LAUNCHING: f64 = 0.5;
 
 pub(crate) struct LaunchBound;
 

@@ -7,6 +7,8 @@ mod oom;
 pub(crate) mod severity;
 mod slow_call;
 pub(crate) mod stall;
+#[cfg(test)]
+mod tests;
 mod total;
 
 use ingero_common::host::Name;
@@ -17,12 +19,10 @@ use crate::blame::{Breakdown, share};
 use crate::findings::severity::{Certainty, Severity};
 use crate::findings::stall::Stall;
 use crate::input::ingest::Engine;
+use crate::limits::{LOW_SHARE, MAX_OCCURRENCES};
 use crate::process::{Account, CudaProcess};
 use crate::report::model::{CallPart, Evidence, Extra, Finding, Kind, LostPart, Occurrence, Story};
 use crate::stats::calls::GroupKey;
-
-/// Occurrences listed for one finding.
-const MAX_OCCURRENCES: usize = 1000;
 
 /// One process to be judged.
 pub(crate) struct About<'a> {
@@ -77,7 +77,7 @@ pub(crate) fn all(
 pub(crate) fn checked() -> Vec<String> {
     let mut lines: Vec<String> = FINDERS.iter().map(|finder| finder.checked()).collect();
     lines.push(oom::CHECKED.to_owned());
-    lines.push(format!("reported from {} % of a process's loop on", severity::LOW_SHARE * 100.0));
+    lines.push(format!("reported from {} % of a process's loop on", LOW_SHARE * 100.0));
     lines
 }
 

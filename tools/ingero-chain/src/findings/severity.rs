@@ -2,6 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
+use crate::limits::{HIGH_SHARE, LOW_SHARE, MEDIUM_SHARE};
+
 /// How bad, by the share of the process's loop that was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names are those of the contract")]
@@ -10,13 +12,6 @@ pub enum Severity {
     Medium,
     High,
 }
-
-/// Lost share from which on a finding is high.
-pub(crate) const HIGH_SHARE: f64 = 0.20;
-/// Lost share from which on it is medium.
-pub(crate) const MEDIUM_SHARE: f64 = 0.05;
-/// Lost share from which on it is reported at all.
-pub(crate) const LOW_SHARE: f64 = 0.01;
 
 /// How sure it is that the time was lost to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

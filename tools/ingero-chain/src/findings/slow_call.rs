@@ -6,12 +6,10 @@ use crate::blame::share;
 use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
 use crate::gpu::outstanding::enqueues;
+use crate::limits::{MIN_CALLS, MIN_CALLS_P99, QUEUE_BUSY_PCT, SLOW_FACTOR, SLOW_NS};
 use crate::report::model::{Evidence, Extra, Finding, Kind, Times};
-use crate::stats::calls::{Group, GroupKey, MIN_CALLS, MIN_CALLS_P99, SLOW_FACTOR, SLOW_NS, Slow};
+use crate::stats::calls::{Group, GroupKey, Slow};
 use crate::stats::period;
-
-/// Below this use, as its driver counts it, a GPU leaves no launch waiting.
-const GPU_BUSY_FROM_PCT: f64 = 50.0;
 
 pub(crate) struct SlowCalls;
 
@@ -42,7 +40,7 @@ fn slow_call(about: &About<'_>, call: GroupKey, group: &Group, slow: &Slow) -> O
     let function = group.function();
     let gpu_pct = about.engine.samples.gpu_pct(first_ns, last_ns);
     let gpu_worked = match gpu_pct {
-        Some(pct) if enqueues(function) => pct >= GPU_BUSY_FROM_PCT,
+        Some(pct) if enqueues(function) => pct >= QUEUE_BUSY_PCT,
         Some(_) => true,
         // A synchronise tells by itself that the GPU was at work. That a queue was full, only a busy GPU does.
         None => function.is_some_and(|function| function.waits()),

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every stream is cut off somewhere, so the last stretch means nothing by itself: it must be long, and far
-//! longer than anything before. A call that was seen to be open is told of from [`SHORT_NS`] on, because a short
+//! longer than anything before. A call that was seen to be open is told of from [`HANG_NS`] on, because a short
 //! run may end before it has hung for long, but below [`STALL_NS`] it is a remark and no more.
 //!
 //! A process that goes silent before it ever did the same again and again is a remark as well: it may be one that starts others
@@ -25,19 +25,10 @@ use crate::blame::path::{self, Sources, watched_ns};
 use crate::blame::share;
 use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
+use crate::limits::{HANG_NS, STALL_FACTOR, STALL_NS, STOPPING_NS};
 use crate::process::{CudaProcess, OpenCall};
 use crate::report::model::{Evidence, Extra, Finding, Kind, Times};
 use crate::stats::calls::GroupKey;
-
-/// A stall lasts at least so long…
-pub(crate) const STALL_NS: u64 = 2_000_000_000;
-/// A call that hangs is worth a remark from here on.
-pub(crate) const SHORT_NS: u64 = 100_000_000;
-/// A tracer that stops tells of the calls that are still open, then takes its probes away and ends: 80 to 400 ms later,
-/// measured, and more where there are many.
-const STOPPING_NS: u64 = 2_000_000_000;
-/// …and so many times the longest stretch between calls, or the longest call of its kind, before.
-pub(crate) const STALL_FACTOR: u64 = 3;
 
 /// The last stretch of a process, in which nothing returned.
 #[derive(Debug)]
@@ -72,7 +63,7 @@ impl Finder for Stalls {
         format!(
             "stall: no call, or one that has not returned, for the last {} s or more and {STALL_FACTOR}x the longest wait before, while the process lives; a call open for {} ms or more is worth a remark",
             STALL_NS / 1_000_000_000,
-            SHORT_NS / 1_000_000
+            HANG_NS / 1_000_000
         )
     }
 
@@ -143,13 +134,13 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
     let start_ns = open.start_ns.max(process.last.progress_ns);
     let lost_ns = end_ns.saturating_sub(start_ns);
     // What it went through is known as far as it was told of.
-    let thread_only = lost_ns < SHORT_NS;
+    let thread_only = lost_ns < HANG_NS;
     let start_ns = if thread_only { open.start_ns } else { start_ns };
     let lost_ns = end_ns.saturating_sub(start_ns);
     let known_ns = open.end_ns.clamp(start_ns, end_ns.max(start_ns)) - start_ns;
     let mut breakdown = open.breakdown.scaled_to(known_ns);
     breakdown.add_unexplained(lost_ns - known_ns);
-    let least_ns = if thread_only { STALL_NS } else { SHORT_NS };
+    let least_ns = if thread_only { STALL_NS } else { HANG_NS };
     if lost_ns < least_ns || open.end_ns - open.start_ns < longest_ns.saturating_mul(STALL_FACTOR) {
         return None;
     }

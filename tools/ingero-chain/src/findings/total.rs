@@ -3,11 +3,9 @@
 use crate::blame::{Breakdown, share};
 use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
+use crate::limits::ONE_KIND_SHARE;
 use crate::process::lost::Grid;
 use crate::report::model::{Evidence, Extra, Finding, GridLine, Kind};
-
-/// One kind of call with more of the time tells the story alone.
-const MAIN_SHARE: f64 = 0.95;
 
 pub(crate) struct Total;
 
@@ -21,7 +19,7 @@ impl Finder for Total {
         let largest_ns = sums.values().map(|sum| sum.lost_ns).max().unwrap_or(0);
         let mut breakdown = Breakdown::default();
         sums.values().for_each(|sum| breakdown.add_all(&sum.breakdown));
-        if largest_ns as f64 > breakdown.total_ns() as f64 * MAIN_SHARE {
+        if largest_ns as f64 > breakdown.total_ns() as f64 * ONE_KIND_SHARE {
             return Vec::new();
         }
         let Some(severity) = about.severity(breakdown.total_ns(), Certainty::Likely) else { return Vec::new() };

@@ -11,16 +11,9 @@
 //! ```
 
 use crate::input::samples::{Sample, Samples};
+use crate::limits::{COUNTER_ERROR, COUNTER_LAG_NS, MIN_COVERED, MIN_SAMPLES};
 use crate::process::Account;
 use crate::process::class::Class;
-
-/// How far the counter was off where it was compared with CUPTI, as a share of the time.
-const COUNTER_ERROR: f64 = 0.05;
-/// How long after the time that it is about the counter is read, at most.
-pub(crate) const COUNTER_LAG_NS: u64 = 1_000_000_000;
-/// So many samples are needed, and they must cover so much of the loop to speak for all of it.
-const MIN_SAMPLES: u32 = 2;
-const MIN_COVERED: f64 = 0.25;
 
 /// The GPU's use over a loop, and what of the loop was bound by its launches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,4 +51,75 @@ pub(crate) fn of(samples: &Samples, account: &Account) -> Option<Counted> {
         launch_bound_ns: beyond_ns.saturating_sub(known).min(open.sum()),
         err_ns: (loop_ns * COUNTER_ERROR) as u64,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::process::class::Class;
+    use crate::report::model::{Kind, Report};
+    use crate::testing::{Stream, US, found};
+
+    const S_US: u64 = 1_000_000;
+
+    /// A loop of 10 s that launches a kernel of 10 us each 20 us, and asks each ms; samples of the GPU's use: start, length in
+    /// milliseconds, per cent.
+    fn launching(samples: &[(u64, u64, &[u32])]) -> Report {
+        let mut stream = Stream::watched();
+        stream.call("cudaLaunchKernel", 0, 10);
+        // Of a loop of 10 s it is enough to have one launch in a millisecond.
+        (0..10_000).for_each(|ms| stream.call("cudaLaunchKernel", 1_000 + ms * 1_000, 500));
+        for &(at_ms, len_ms, gpus) in samples {
+            let gpus: Vec<String> = gpus.iter().map(|pct| format!(r#"{{"util_pct":{pct}}}"#)).collect();
+            stream.put(
+                at_ms * 1_000,
+                len_ms * 1_000,
+                &format!(r#""src":"sys","op":"sample","gpu":[{}]"#, gpus.join(",")),
+            );
+        }
+        stream.end(10_001_000);
+        stream.report()
+    }
+
+    fn each_second<'a>(pct: &'a [u32]) -> Vec<(u64, u64, &'a [u32])> {
+        (0..10).map(|second| (1 + second * 1_000, 1_000, pct)).collect()
+    }
+
+    #[test]
+    fn what_the_counter_says_beyond_the_account_is_launch_bound() {
+        let report = launching(&each_second(&[40]));
+        let account = &report.accounts[0];
+        assert_eq!((account.gpu.gpu_busy_pct, account.loop_ns / US), (Some(40.0), 10 * S_US - 500));
+        assert_eq!((account.classes.get(Class::Between) + account.classes.get(Class::Enqueue)) / US, 10 * S_US - 500);
+        // 60 % of the loop, and 5 % of it more or less.
+        let near = |ns: Option<u64>, us: u64| ns.is_some_and(|ns| (ns / US).abs_diff(us) <= 1_000);
+        assert!(near(account.gpu.launch_bound_ns, 6 * S_US), "{:?}", account.gpu);
+        assert!(near(account.gpu.launch_bound_err_ns, S_US / 2), "{:?}", account.gpu);
+        let bound = found(&report, Kind::LaunchBound);
+        assert_eq!((bound.len(), bound[0].severity.name()), (1, "high"));
+        // What is certain of it decides how bad that is.
+        assert_eq!(found(&launching(&each_second(&[77])), Kind::LaunchBound)[0].severity.name(), "medium");
+        assert_eq!(found(&launching(&each_second(&[91])), Kind::LaunchBound)[0].severity.name(), "low");
+        assert_eq!(found(&launching(&each_second(&[95])), Kind::LaunchBound).len(), 0);
+        // The one that is used most is the process's.
+        assert_eq!(launching(&each_second(&[0, 40, 7])).accounts[0].gpu.gpu_busy_pct, Some(40.0));
+    }
+
+    #[test]
+    fn the_counter_speaks_of_the_second_before() {
+        let busy = |samples: &[(u64, u64, &[u32])]| launching(samples).accounts[0].gpu.gpu_busy_pct;
+        let mut samples = each_second(&[90]);
+        samples[0].2 = &[1];
+        assert_eq!(busy(&samples), Some(90.0), "read within the first second of the loop");
+        samples[1].2 = &[1];
+        assert!(busy(&samples) < Some(90.0));
+    }
+
+    #[test]
+    fn few_samples_say_nothing() {
+        let busy = |samples: &[(u64, u64, &[u32])]| launching(samples).accounts[0].gpu.gpu_busy_pct;
+        assert_eq!(busy(&[(2_000, 4_000, &[40])]), None, "one may be odd");
+        assert_eq!(busy(&[(2_000, 1_250, &[40]), (4_000, 1_250, &[40])]), Some(40.0));
+        assert_eq!(busy(&[(2_000, 1_200, &[40]), (4_000, 1_200, &[40])]), None, "less than a quarter of the loop");
+        assert_eq!(busy(&[(2_000, 4_000, &[]), (6_000, 4_000, &[])]), None, "there is no GPU in them");
+    }
 }

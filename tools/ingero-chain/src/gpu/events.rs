@@ -15,8 +15,7 @@ use ingero_common::host::HashMap;
 
 use super::outstanding::Stream;
 
-/// Events that are told apart: an application takes them from a pool. Beyond, all are forgotten, and prove nothing.
-const MAX_EVENTS: usize = 4096;
+use crate::limits::MAX_EVENTS;
 
 /// Streams, and up to which instant what was enqueued to them is covered.
 pub(super) type Covered = HashMap<Stream, u64>;
@@ -63,5 +62,25 @@ impl Events {
         covered.retain(|_, upto_ns| *upto_ns <= at_ns);
         covered.insert(stream.clone(), at_ns);
         covered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_events_prove_nothing() {
+        let mut events = Events::default();
+        (0..4_096).for_each(|n| events.record(&format!("0x{n}"), Stream::Default, n));
+        assert!(events.of("0x0").is_some() && events.of("0x4095").is_some());
+        events.record("0x0", Stream::Default, 9_000);
+        assert!(events.of("0x1").is_some(), "it is known already");
+        events.record("0xfff0000", Stream::Default, 9_000);
+        assert!(events.of("0x0").is_none() && events.of("0xfff0000").is_some());
+        (0..4_096).for_each(|n| events.stream_waits(Stream::OfThread(n), "0xfff0000"));
+        assert_eq!(events.covered(&Stream::OfThread(0), 10_000).len(), 2);
+        events.stream_waits(Stream::OfThread(5_000), "0xfff0000");
+        assert_eq!(events.covered(&Stream::OfThread(0), 10_000).len(), 1);
     }
 }

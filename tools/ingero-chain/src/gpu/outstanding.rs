@@ -43,6 +43,8 @@ use ingero_common::record::Record;
 
 use super::events::{Covered, Events};
 
+use crate::limits::{FULL_FROM, MAX_STREAMS};
+
 /// What is known of an operation; `None` = it is in no table, and may give the GPU work.
 pub(crate) type Known = Option<&'static Function>;
 
@@ -50,11 +52,6 @@ pub(crate) type Known = Option<&'static Function>;
 pub(crate) fn enqueues(function: Known) -> bool {
     function.is_none_or(Function::enqueues)
 }
-
-/// From so many operations outstanding on, the queue of a stream may be full.
-const FULL_FROM: u64 = 512;
-/// Streams told apart; beyond, only waiting for the whole device proves anything.
-const MAX_STREAMS: usize = 256;
 
 /// `cudaStreamLegacy` and `cudaStreamPerThread`, which are the driver's `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
 /// (driver_types.h, cuda.h).
@@ -223,12 +220,13 @@ impl Outstanding {
                 self.wait(Drain::Stream, &stream, start_ns, end_ns)
             }
             _ if drain != Drain::No || function.is_some_and(|function| function.class == Class::Sync) => {
-                if record.ret.is_none_or(|ret| ret == 0) {
-                    self.make_room(drain, &stream);
-                    match event {
-                        Some(event) => self.wait_event(event, start_ns, end_ns),
-                        None => self.wait(drain, &stream, start_ns, end_ns),
-                    }
+                if record.ret.is_some_and(|ret| ret != 0) {
+                    return;
+                }
+                self.make_room(drain, &stream);
+                match event {
+                    Some(event) => self.wait_event(event, start_ns, end_ns),
+                    None => self.wait(drain, &stream, start_ns, end_ns),
                 }
             }
             _ if enqueues(function) => self.enqueue(stream, end_ns),
@@ -439,6 +437,44 @@ mod tests {
         assert!(!run(&[&launch(1), &launch(2), &sync(2)]));
         assert!(run(&[&launch(1), &launch(2), D]));
         assert!(run(&[&launch(1), r#""op":"cudaMemcpy","sym":"cudaMemcpy_ptds","dir":"d2h","tid":1"#]));
+    }
+
+    #[test]
+    fn too_many_streams_prove_nothing_until_the_device_is_waited_for() {
+        let launch = |n: usize| format!(r#""op":"cudaLaunchKernel","stream":"0x1{n}""#);
+        let sync = |n: usize| format!(r#""op":"cudaStreamSynchronize","stream":"0x1{n}""#);
+        let all = |streams: usize, last: &str| {
+            let calls: Vec<String> = (0..streams).map(launch).chain((0..streams).map(sync)).collect();
+            let calls: Vec<&str> = calls.iter().map(String::as_str).chain([last]).collect();
+            run(&calls)
+        };
+        let get = r#""op":"cudaGetLastError""#;
+        assert!(all(256, get) && !all(257, get) && all(257, D));
+        // Those that have been waited for make room.
+        let calls: Vec<String> = (0..300).flat_map(|n| [launch(n), sync(n)]).collect();
+        assert!(run(&calls.iter().map(String::as_str).collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn what_a_query_heard_of_is_outstanding_until_something_was_waited_for() {
+        let drained_after = |then: &str| {
+            let mut drain = Outstanding::default();
+            let mut at_ns = 0;
+            for (call, heard) in [(L7, false), (S7, true), (then, false)] {
+                let line = format!("{{\"src\":\"cudart\",{call}}}");
+                let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
+                drain.add(&record, find(&record.src, &record.op), at_ns, at_ns + 5);
+                at_ns += 10;
+                if heard {
+                    assert!(drain.is_drained() && drain.is_drained_on_record());
+                    drain.has_unrecorded();
+                    assert!(!drain.is_drained() && drain.is_drained_on_record());
+                }
+            }
+            drain.is_drained()
+        };
+        assert!(drained_after(S7) && drained_after(D) && drained_after(r#""op":"cudaEventQuery","ret":0"#));
+        assert!(!drained_after(r#""op":"cudaMalloc""#) && !drained_after(r#""op":"cudaEventQuery","ret":600"#));
     }
 
     #[test]

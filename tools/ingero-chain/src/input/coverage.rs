@@ -3,8 +3,7 @@
 use ingero_common::host::Loss;
 use ingero_common::text::Traced;
 
-/// Hosts that the report names.
-const MAX_HOSTS: usize = 8;
+use crate::limits::MAX_HOSTS;
 
 /// The newest version of the contract that is understood here.
 const NEWEST_SCHEMA: u64 = 2;

@@ -12,26 +12,12 @@ use crate::input::clock::Clock;
 use crate::input::coverage::Coverage;
 use crate::input::kills::Kills;
 use crate::input::samples::{GpuSamples, Samples};
+use crate::limits::{ABSURD_NS, HOUSEKEEPING, MAX_CUDA, MAX_STATS, SETTLE_NS};
 use crate::process::{CudaProcess, Until as SettleUntil};
 use crate::report::Wanted;
 use crate::report::model::Report;
 use crate::stats::calls::Facts;
 use crate::stats::totals::Stats;
-
-/// A stretch is judged so long after its end: records may be late (ingero-join's window, and what its inputs are late among
-/// themselves), a sample of the machine covers the second before it and what it says of the GPU one more, and when a thread left
-/// its CPU is told of when it comes back (`cpu_timeline`).
-const SETTLE_NS: u64 = 2_500_000_000;
-/// Old intervals are dropped, and gaps settled, once in so many records.
-const HOUSEKEEPING: u64 = 16_384;
-
-/// No machine has been up for 146 years.
-const ABSURD_NS: u64 = 1 << 62;
-
-/// Processes whose times off the CPU are summed up.
-const MAX_STATS: usize = 100_000;
-/// Processes with CUDA calls that are kept, ended ones included.
-const MAX_CUDA: usize = 1024;
 
 /// The state of the analysis.
 #[derive(Debug, Default)]

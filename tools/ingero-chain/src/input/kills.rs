@@ -10,11 +10,7 @@ use ingero_common::host::{InstanceId, Interner, Thread};
 use ingero_common::record::{Record, Who};
 use serde::Deserialize;
 
-/// Kills that are remembered; the oldest go.
-const MAX_KILLS: usize = 256;
-/// The kernel may mark one victim twice within one kill, in this time: before the process is first seen, too, and
-/// after its exit.
-const SAME_KILL_NS: u64 = 1_000_000_000;
+use crate::limits::{MAX_KILLS, SAME_KILL_NS};
 
 /// One kill.
 #[derive(Clone, Debug)]

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::gpu::counter::COUNTER_LAG_NS;
 use ingero_common::record::SysSample;
 use serde::Deserialize;
+
+use crate::limits::{COUNTER_LAG_NS, CPUS_FREE_BELOW_PCT, MAX_SAMPLES, STEAL_FROM_PCT};
 
 /// The `gpu` key of a `sys` `sample` record.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -48,13 +49,6 @@ impl Sample {
         self.throttled.iter().find(|(p, _)| *p == pid).map_or(0, |&(_, ns)| ns)
     }
 }
-
-/// Kept for about 4.5 hours at one a second.
-const MAX_SAMPLES: usize = 16_384;
-/// Below this share of busy CPUs, one is free for whoever may run.
-const CPUS_FREE_BELOW_PCT: f64 = 90.0;
-/// Steal below this is the daily noise of a virtual machine.
-const STEAL_FROM_PCT: f64 = 5.0;
 
 /// What is known about a CPU quota in some stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

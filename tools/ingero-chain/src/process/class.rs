@@ -160,11 +160,6 @@ pub(crate) enum Doing {
 impl Doing {
     /// Whether such a call gives the GPU something to do, so that it is not idle meanwhile.
     pub(crate) fn feeds(self) -> bool {
-        self >= Doing::ColdLaunch
-    }
-
-    /// Whether the GPU may have something to do from the beginning of such a call on.
-    pub(crate) fn enqueues(self) -> bool {
         self >= Doing::WaitToCopy
     }
 
@@ -195,7 +190,7 @@ impl Doing {
             Class::GpuWait => Some(Doing::Wait),
             Class::Copy => Some(Doing::Copy),
             Class::Enqueue => Some(Doing::Enqueue),
-            Class::Idle if self.enqueues() => None,
+            Class::Idle if self.feeds() => None,
             Class::Idle | Class::StartUp | Class::WindDown | Class::NotJudged => return class,
         };
         if rank.is_none_or(|rank| rank < self) { self.class() } else { class }

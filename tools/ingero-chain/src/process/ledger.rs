@@ -116,3 +116,66 @@ impl Ledger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blame::breakdown::Breakdown;
+    use ingero_common::host::Interner;
+
+    fn span(start_ns: u64, end_ns: u64) -> Entry {
+        Entry::Span { start_ns, end_ns, classes: Classes::of(Class::Enqueue, end_ns - start_ns) }
+    }
+
+    fn lost(start_ns: u64, end_ns: u64, proven: bool, call: GroupKey) -> Entry {
+        let mut breakdown = Breakdown::default();
+        breakdown.add_unexplained(end_ns - start_ns);
+        let lost = Lost { start_ns, end_ns, proven, seq: 0, lost_records: 0, watched_ns: 0, breakdown };
+        Entry::Lost(Box::new(lost), call)
+    }
+
+    #[test]
+    fn what_came_before_the_loop_is_start_up_whatever_it_was() {
+        let mut ledger = Ledger::default();
+        let call = GroupKey::default();
+        ledger.start_up(5);
+        for entry in [span(5, 10), span(10, 20), lost(20, 120, true, call), span(120, 130), lost(130, 150, false, call)]
+        {
+            ledger.add(entry);
+        }
+        assert_eq!((ledger.early.len(), ledger.classes.total_ns()), (4, 5), "spans that meet are one");
+        assert_eq!(ledger.early_lost().collect::<Vec<_>>(), [(20, 100), (130, 20)]);
+        ledger.begin_loop(120);
+        ledger.add(span(150, 151));
+        let of = |class| ledger.classes.get(class);
+        assert_eq!((of(Class::StartUp), of(Class::Idle), of(Class::Silence), of(Class::Enqueue)), (120, 0, 20, 11));
+        assert_eq!((ledger.loop_start_ns, ledger.is_early()), (Some(120), false));
+        assert_eq!((ledger.lost[&call].n, ledger.lost[&call].proven_ns), (1, 0));
+    }
+
+    #[test]
+    fn a_start_that_is_never_over_is_counted_in_the_end() {
+        let mut ledger = Ledger::default();
+        for n in 0..65_536 {
+            ledger.add(lost(2 * n, 2 * n + 1, true, GroupKey::default()));
+            assert!(!ledger.is_full(), "{n}");
+        }
+        ledger.add(lost(200_000, 200_001, true, GroupKey::default()));
+        assert!(ledger.is_full());
+    }
+
+    #[test]
+    fn kinds_of_calls_beyond_the_bound_are_one() {
+        let (mut ledger, mut names) = (Ledger::default(), Interner::default());
+        ledger.begin_loop(0);
+        let keys: Vec<GroupKey> =
+            (0..600).map(|n| GroupKey { op: names.id(&format!("cudaCall{n}")), ..GroupKey::default() }).collect();
+        for (n, &key) in keys.iter().chain(&keys).enumerate() {
+            ledger.add(lost(10 * n as u64, 10 * n as u64 + 3, true, key));
+        }
+        // The 512 first, and one for all others.
+        assert_eq!((ledger.lost.len(), ledger.lost[&keys[511]].n), (513, 2));
+        assert_eq!(ledger.lost[&GroupKey::default()].n, 2 * 88);
+        assert_eq!(ledger.lost.values().map(|sum| sum.lost_ns).sum::<u64>(), ledger.classes.get(Class::Idle));
+    }
+}

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::blame::breakdown::Breakdown;
-use crate::limits::{MAX_LATEST, MAX_LONGEST, MAX_SLICES};
+use crate::limits::{FIRST_SLICE_NS, MAX_LATEST, MAX_LONGEST, MAX_SLICES};
 use crate::stats::quantiles::Quantiles;
 
 /// One interval in which the GPU waited, or may have.
@@ -39,9 +39,6 @@ pub(crate) struct Grid {
     pub(crate) slice_ns: u64,
     pub(crate) slices: Vec<u64>,
 }
-
-/// The first length of a slice.
-const FIRST_SLICE_NS: u64 = 10_000_000;
 
 impl Grid {
     fn add(&mut self, start_ns: u64, end_ns: u64) {

@@ -14,29 +14,17 @@ use crate::blame::breakdown::Breakdown;
 use crate::blame::path::Sources;
 use crate::gpu::activity;
 use crate::gpu::outstanding::{Known, Outstanding};
+use crate::limits::{LOOK_NS, MAX_ENTRY_OPS, MAX_NAMES, MAX_OPEN, MAX_WORKERS, SILENT_NS, SLOW_NS};
 use crate::process::class::{Class, Classes, Doing};
 use crate::process::ledger::Ledger;
 use crate::process::phases::Phases;
 use crate::process::sweep::{Context, Sweep, Tally, Waits};
 use crate::process::timeline::{InCall, Item, Timeline};
-use crate::stats::calls::{self, Call, Facts, GroupKey, Groups, SLOW_NS};
+use crate::stats::calls::{self, Call, Facts, GroupKey, Groups};
 use ingero_common::host::Losses;
 use ingero_common::host::{HashMap, HashSet};
 use ingero_common::host::{Interner, Name, Thread};
 use ingero_common::host::{ProcessInstance, Program, TaskTable};
-
-/// A thread that has been silent so long is not waited for: ingero-cuda tells of a call that hangs by then (`--stuck`).
-const SILENT_NS: u64 = 10_000_000_000;
-/// A call of a thread that only asks, and lasts so long, is no mere look.
-const LOOK_NS: u64 = 1_000_000;
-/// Operations whose entries are counted apart.
-const MAX_ENTRY_OPS: usize = 512;
-/// Threads that are known to work; with more of them, all are thought to.
-const MAX_WORKERS: usize = 4096;
-/// Open calls that are remembered.
-const MAX_OPEN: usize = 1024;
-/// Threads whose names are remembered, and operations that are told apart.
-const MAX_NAMES: usize = 4096;
 
 /// A call that had not returned when it was last heard of.
 #[derive(Clone, Debug)]
@@ -274,6 +262,10 @@ impl CudaProcess {
             self.outstanding.has_unrecorded();
         }
         if asks_only {
+            if query && !drained {
+                // If it hears that all is done, that is known from here on.
+                self.timeline.extend_to(end_ns, false);
+            }
             return true;
         }
         let mut drained = drained && !contradicted;

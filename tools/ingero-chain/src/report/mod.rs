@@ -23,12 +23,13 @@ use crate::findings::stall::{self, Stall};
 use crate::findings::{self};
 use crate::gpu::counter;
 use crate::input::ingest::Engine;
+use crate::limits::MIN_CALLS_P99;
 use crate::process::class::Class;
 use crate::process::{Account, CudaProcess, Tail};
 use crate::report::model::{
     AccountLine, CallLine, Cold, Counts, Finding, GpuLine, ProcessReport, Report, Steps, Stream, Summary,
 };
-use crate::stats::calls::{Group, GroupKey, MIN_CALLS_P99};
+use crate::stats::calls::{Group, GroupKey};
 use crate::stats::totals::Block;
 use ingero_common::host::{Side, Until};
 

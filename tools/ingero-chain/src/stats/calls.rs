@@ -21,23 +21,9 @@ use ingero_common::record::{Host, HostBy, Record};
 use crate::blame::breakdown::{Breakdown, Cause};
 use crate::gpu::outstanding::Known;
 use crate::input::samples::{Quota, Samples};
+use crate::limits::{MAX_CANDIDATES, MAX_GROUPS, MAX_YOUNG, MIN_CALLS, SLOW_FACTOR, SLOW_NS};
 use crate::stats::period;
 use crate::stats::quantiles::Quantiles;
-
-/// A slow call lasts so many times the median…
-pub(crate) const SLOW_FACTOR: u64 = 3;
-/// …and so much longer than it.
-pub(crate) const SLOW_NS: u64 = 100_000;
-/// A median of fewer calls says nothing.
-pub(crate) const MIN_CALLS: u64 = 5;
-/// Percentiles near the end need so many.
-pub(crate) const MIN_CALLS_P99: u64 = 100;
-/// Candidates kept one by one in each group…
-const MAX_CANDIDATES: usize = 1024;
-/// …of which so many of the youngest in any case: it may not be known yet what was lost meanwhile.
-const MAX_YOUNG: usize = 256;
-/// Groups in one process; sizes and directions aren't told apart beyond.
-const MAX_GROUPS: usize = 512;
 
 /// Which calls are compared with one another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

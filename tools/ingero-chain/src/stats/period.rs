@@ -6,13 +6,8 @@
 //!   starts at 100, 130, 400, 410, 900 ms: no period
 //! ```
 
+use crate::limits::{MIN_OCCURRENCES, PERIOD_SHARE};
 use crate::report::model::Period;
-
-/// Fewer occurrences make no rhythm.
-const MIN_OCCURRENCES: usize = 5;
-/// Of the time lost, so much must lie in occurrences that are close to one period apart, and so much decides which
-/// occurrences are looked at.
-const MAIN_SHARE: f64 = 0.9;
 
 /// One occurrence: its place among all calls, its start, its length.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +32,7 @@ pub(crate) fn of(occurrences: impl Iterator<Item = Occurrence>) -> Option<Period
     let all_ns: f64 = main[1..].iter().map(|one| one.len_ns as f64).sum();
     let regular = main.windows(2).filter(|w| (w[1].start_ns - w[0].start_ns).abs_diff(ns) <= ns / 10);
     let regular_ns: f64 = regular.map(|w| w[1].len_ns as f64).sum();
-    if ns == 0 || regular_ns < all_ns * MAIN_SHARE {
+    if ns == 0 || regular_ns < all_ns * PERIOD_SHARE {
         return None;
     }
     let calls = main[main.len() - 1].seq.saturating_sub(main[0].seq);
@@ -53,7 +48,7 @@ fn main_length_ns(all: &[Occurrence]) -> u64 {
     let mut sum = 0.0;
     for len_ns in lengths {
         sum += len_ns as f64;
-        if sum >= whole * MAIN_SHARE {
+        if sum >= whole * PERIOD_SHARE {
             return len_ns;
         }
     }

@@ -3,8 +3,8 @@
 
 use hdrhistogram::Histogram;
 
-/// Values kept as they are.
-const MAX_EXACT: usize = 4096;
+use crate::limits::MAX_EXACT;
+
 /// A histogram with so many significant digits is off by at most 0.1 %.
 const DIGITS: u8 = 3;
 

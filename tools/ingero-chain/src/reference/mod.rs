@@ -1,11 +1,10 @@
 //! Tests of the whole analysis on random streams, against references that are slow and obviously right.
 
 mod account;
+mod causes;
+mod chaos;
 
-use ingero_common::record::{Parsed, parse};
 use proptest::prelude::ProptestConfig;
-
-use crate::input::ingest::Engine;
 
 /// A small generator: proptest gives the seed, and may shrink what is asked for, not how it is made.
 struct Dice(u64);
@@ -24,20 +23,6 @@ impl Dice {
     fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.roll(all.len())]
     }
-}
-
-/// Feeds the lines; `eager` settles after each record, as a long stream would now and then.
-fn engine(lines: &[String], eager: bool) -> Engine {
-    let mut engine = Engine::default();
-    for line in lines {
-        let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
-        engine.record(&record, line.as_bytes());
-        if eager {
-            engine.settle(false);
-        }
-    }
-    engine.end();
-    engine
 }
 
 /// Few cases by default, since each is a whole machine; `PROPTEST_CASES` asks for more. A seed gets no simpler by halving.
