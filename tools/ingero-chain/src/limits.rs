@@ -225,6 +225,8 @@ pub(crate) const MAX_EARLY: usize = 65_536;
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_LONGEST: usize = 256;
 /// …and the latest.
+/// The first occurrences of a finding that are kept one by one: where it began.
+pub(crate) const MAX_FIRST: usize = 16;
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_LATEST: usize = 256;
 /// Slices of the recording in which lost time is summed up for each finding.
