@@ -41,8 +41,7 @@ impl Lifetime {
         self.birth.map_or(self.after_ns, |birth| birth.at_ns)
     }
 
-    /// Whether it is the one that was born at `at_ns`: it is known already, or was first seen after a birth that is told of
-    /// late.
+    /// Whether it is the one that was born at `at_ns`: known already, or first seen after a birth that is told of late.
     pub(super) fn is_born_at(&self, at_ns: u64) -> bool {
         self.birth.map_or(self.seen_ns > at_ns, |birth| birth.at_ns == at_ns)
     }
