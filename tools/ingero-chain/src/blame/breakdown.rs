@@ -201,8 +201,7 @@ impl Breakdown {
     }
 
     fn ops(&self, names: &Interner) -> Vec<OpNs> {
-        let mut ops: Vec<OpNs> =
-            self.ops.iter().map(|&(op, ns)| OpNs { op: names.text(op).into(), ns }).collect();
+        let mut ops: Vec<OpNs> = self.ops.iter().map(|&(op, ns)| OpNs { op: names.text(op).into(), ns }).collect();
         ops.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.op.raw().cmp(b.op.raw())));
         ops
     }

@@ -178,7 +178,9 @@ mod tests {
         assert!(sum.grid.slices.len() <= MAX_SLICES && sum.grid.slices.len() > MAX_SLICES / 2);
         let kept = sum.kept();
         assert_eq!(kept[0].start_ns, 0);
-        assert!(kept.len() <= MAX_FIRST + MAX_LONGEST + MAX_LATEST && kept.iter().any(|lost| lost.start_ns == 77 * step_ns));
+        assert!(
+            kept.len() <= MAX_FIRST + MAX_LONGEST + MAX_LATEST && kept.iter().any(|lost| lost.start_ns == 77 * step_ns)
+        );
         assert_eq!(kept.last().map(|lost| lost.start_ns), Some(19_999 * step_ns));
     }
 
