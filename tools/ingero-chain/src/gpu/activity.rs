@@ -88,7 +88,7 @@ mod tests {
             ("cudaMemsetAsync", "", Doing::Enqueue),
             ("cudaDeviceSynchronize", "", Doing::Wait),
             ("cudaEventSynchronize", "", Doing::Wait),
-            ("cudaStreamQuery", r#","ret":600"#, Doing::Wait),
+            ("cudaStreamQuery", r#","ret":600"#, Doing::Poll),
             ("cudaStreamQuery", r#","ret":0"#, Doing::Other),
             ("cudaMalloc", "", Doing::Memory),
             ("cudaFree", "", Doing::Memory),
