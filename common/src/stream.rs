@@ -114,6 +114,22 @@ impl<W: Write> Stream<W> {
         self.records.write(&record)
     }
 
+    /// Writes a `lost` record for an interval in which it is not known how many records are missing, so that it is in no sum.
+    pub fn lost_unknown(&mut self, why: &'static str, from_ns: u64, to_ns: u64, pid: Option<u32>) -> io::Result<()> {
+        let record = Lost {
+            src: src::INGERO,
+            op: "lost",
+            mono_ns: from_ns,
+            ts: self.clock.ts(from_ns),
+            dur_ns: to_ns.saturating_sub(from_ns),
+            stream: self.name,
+            count: None,
+            pid,
+            why,
+        };
+        self.records.write(&record)
+    }
+
     /// Compares the clocks once a second and writes a `clock` record when the wall clock was set.
     pub fn check_clock(&mut self) -> io::Result<()> {
         if self.clock_checked.elapsed() < CLOCK_CHECK {

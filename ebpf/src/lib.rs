@@ -3,6 +3,7 @@
 //! - [`load`]: start-up checks and loading, with errors that name the missing thing and its cure.
 //! - [`ring`]: the consumer of a BPF ring buffer.
 //! - [`attach`]: user space probes on many functions at once, by the best means that the kernel has.
+//! - [`guard`]: probes that are gone before the file under them changes, and [`hold`], by which that is known.
 //! - [`cuda`]: the CUDA call tracer: its programs, events and counters.
 //! - [`sched`]: the scheduler tracer: its programs, events and counters.
 //!
@@ -20,6 +21,8 @@ pub(crate) use object;
 
 pub mod attach;
 pub mod cuda;
+pub mod guard;
+pub mod hold;
 pub mod load;
 mod program;
 pub mod ring;

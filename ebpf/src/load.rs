@@ -30,6 +30,9 @@ const MIN_KERNEL: (u32, u32) = (5, 15);
 /// Open files that a tracer needs at most: maps, programs, links of some dozen libraries.
 const NEEDED_FILES: u64 = 256;
 
+/// The initial PID namespace's inode, from `linux/proc_ns.h` (`PROC_PID_INIT_INO`): the same on every machine since Linux 3.8.
+const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+
 /// Numbers of capabilities, from `linux/capability.h`.
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
@@ -56,6 +59,12 @@ pub enum StartError {
         /// The capabilities that are missing, by name.
         missing: &'static str,
     },
+    /// Another PID namespace than the initial one.
+    #[error(
+        "this is a container with process numbers of its own, and the kernel's probes tell of processes by the host's; give it \
+         the host's (docker run --pid=host; hostPID: true in Kubernetes), or run it on the host"
+    )]
+    PidNamespace,
     /// `/proc` is not there, or is another one.
     #[error("cannot read /proc/self/status: {0}; mount it: mount -t proc proc /proc")]
     NoProc(String),
@@ -204,13 +213,14 @@ impl Kernel {
 /// Checks that BPF programs can be loaded here, type information apart; the kernel's release.
 ///
 /// # Errors
-/// A [`StartError`] for an old kernel, too few open files, missing privilege or lockdown.
+/// A [`StartError`] for an old kernel, too few open files, missing privilege, a PID namespace of its own or lockdown.
 pub fn check_machine() -> Result<String, StartError> {
     let release = os_release();
     check_release(&release)?;
     allow_files()?;
     let status = fs::read_to_string("/proc/self/status").map_err(|e| StartError::NoProc(e.to_string()))?;
     check_capabilities(effective_capabilities(&status), rustix::process::geteuid().is_root())?;
+    check_pid_namespace(&fs::read_link("/proc/self/ns/pid").unwrap_or_default())?;
     // Absent where no security module offers lockdown; then there is none.
     check_lockdown(&fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default())?;
     Ok(release)
@@ -290,6 +300,27 @@ fn allow_files() -> Result<(), StartError> {
     }
 }
 
+/// Open files that a tracer of many libraries asks for. A quarter of it does on the best tiers.
+const WANTED_FILES: u64 = 16 << 10;
+
+/// Lifts the limit of open files for many libraries, as far as it goes, and returns it. Programs that are started afterwards
+/// inherit it.
+pub fn allow_many_files() -> u64 {
+    let limits = getrlimit(Resource::Nofile);
+    let wanted = |limit: Option<u64>| limit.map(|limit| limit.max(WANTED_FILES));
+    // The first needs CAP_SYS_RESOURCE where it lifts the hard limit; the second is anybody's.
+    let both = Rlimit { current: wanted(limits.current), maximum: wanted(limits.maximum) };
+    if setrlimit(Resource::Nofile, both).is_err() {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+    }
+    open_files()
+}
+
+/// How many files may be open at once.
+pub fn open_files() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 fn check_capabilities(effective: u64, root: bool) -> Result<(), StartError> {
     let has = |capability: u32| effective & (1 << capability) != 0;
     let missing = match (has(CAP_SYS_ADMIN), has(CAP_BPF), has(CAP_PERFMON)) {
@@ -299,6 +330,12 @@ fn check_capabilities(effective: u64, root: bool) -> Result<(), StartError> {
         (false, false, false) => "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN",
     };
     Err(if root { StartError::RootWithout { missing } } else { StartError::NotPrivileged { missing } })
+}
+
+/// `namespace` is what the link `/proc/self/ns/pid` shows; empty on a kernel without namespaces.
+fn check_pid_namespace(namespace: &Path) -> Result<(), StartError> {
+    let initial = namespace.as_os_str().is_empty() || namespace == Path::new(INITIAL_PID_NAMESPACE);
+    if initial { Ok(()) } else { Err(StartError::PidNamespace) }
 }
 
 /// `text` is the content of `/sys/kernel/security/lockdown`, such as `none [integrity] confidentiality`.
@@ -341,6 +378,13 @@ mod tests {
     }
 
     #[test]
+    fn pid_namespaces() {
+        assert!(check_pid_namespace(Path::new("pid:[4026531836]")).is_ok());
+        assert!(check_pid_namespace(Path::new("")).is_ok());
+        assert!(matches!(check_pid_namespace(Path::new("pid:[4026532251]")), Err(StartError::PidNamespace)));
+    }
+
+    #[test]
     fn lockdown() {
         assert!(check_lockdown("").is_ok());
         assert!(check_lockdown("[none] integrity confidentiality\n").is_ok());
@@ -355,6 +399,7 @@ mod tests {
             (StartError::NotPrivileged { missing: "CAP_BPF" }, "sudo"),
             (StartError::RootWithout { missing: "CAP_BPF" }, "--privileged"),
             (StartError::NoProc("x".into()), "mount -t proc"),
+            (StartError::PidNamespace, "--pid=host"),
             (StartError::LockedDown, "boot with"),
             (StartError::FewFiles { limit: 16 }, "ulimit -n"),
             (StartError::refused("map x", &io::Error::from_raw_os_error(24)), "ulimit -n"),

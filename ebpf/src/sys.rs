@@ -1,9 +1,13 @@
-//! The system calls that aya does not offer: programs and links of the uprobe_multi kinds, and perf events on trace events.
+//! The system calls that have no safe wrapper: programs and links of the uprobe_multi kinds, perf events on trace events, and
+//! leases of files.
 //!
 //! All `unsafe` of the workspace is in this file. The attribute structures follow `union bpf_attr` of `linux/bpf.h` and
 //! `struct perf_event_attr` of `linux/perf_event.h`; every field is a plain integer, so zeroed and default are the same,
 //! and the kernel takes a structure that is shorter than its own.
-#![allow(unsafe_code, reason = "bpf(2) and perf_event_open(2) have no safe wrapper that covers these commands")]
+#![allow(
+    unsafe_code,
+    reason = "bpf(2), perf_event_open(2) and fcntl(2) have no safe wrapper that covers these commands"
+)]
 
 use std::ffi::CStr;
 use std::io;
@@ -219,6 +223,36 @@ pub(crate) fn link_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>, co
         ..LinkPerfAttr::default()
     };
     bpf_fd(BPF_LINK_CREATE, &attr)
+}
+
+/// `F_SETLEASE` or `F_GETLEASE` of fcntl(2).
+fn lease(fd: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> io::Result<libc::c_int> {
+    // SAFETY: both commands take an integer (`F_GETLEASE` ignores it) and no pointer; the descriptor is borrowed for the call.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), command, argument) } {
+        -1 => Err(io::Error::last_os_error()),
+        kind => Ok(kind),
+    }
+}
+
+/// Takes a read lease on a file, of which SIGIO tells when somebody is about to write.
+///
+/// # Errors
+/// `EAGAIN` if somebody has it open for writing, others where there are no leases.
+pub(crate) fn lease_for_reading(fd: BorrowedFd<'_>) -> io::Result<()> {
+    lease(fd, libc::F_SETLEASE, libc::F_RDLCK).map(|_| ())
+}
+
+/// Whether the lease is there and nobody asks for it to be given up.
+pub(crate) fn is_leased_for_reading(fd: BorrowedFd<'_>) -> bool {
+    lease(fd, libc::F_GETLEASE, 0).is_ok_and(|kind| kind == libc::F_RDLCK)
+}
+
+/// Gives up a lease.
+///
+/// # Errors
+/// `EAGAIN` if there is none.
+pub(crate) fn give_up_lease(fd: BorrowedFd<'_>) -> io::Result<()> {
+    lease(fd, libc::F_SETLEASE, libc::F_UNLCK).map(|_| ())
 }
 
 #[cfg(test)]

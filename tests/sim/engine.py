@@ -31,12 +31,13 @@ RUN, RQ, QUOTA, SLEEP, DISK = "run", "rq", "quota", "S", "D"
 class Seg:
     """One stretch of a thread's life in one state: [start, end)."""
 
-    __slots__ = ("start", "end", "kind", "cpu", "waker", "off", "born")
+    __slots__ = ("start", "end", "kind", "cpu", "waker", "off", "born", "timed")
 
     def __init__(self, start, kind, cpu=None, off=None):
         self.start, self.end, self.kind, self.cpu, self.off = start, None, kind, cpu, off
         self.waker = None  # the thread that ended a sleep; None: a timer or an interrupt
         self.born = False  # the wait of a new thread for its first CPU
+        self.timed = False  # a wait with a time-out, which may end it
 
 
 class Off:
@@ -131,18 +132,23 @@ class Sim:
         self.procs, self.cgroups, self.life = [], [], []
         self.free_pids = []
         self.next_id = 100
+        self.halted = False
 
     # ---- time
+
+    def halt(self):
+        """The simulation ends now, before its time."""
+        self.halted = True
 
     def at(self, time, fn, *args):
         self.seq += 1
         heapq.heappush(self.events, (time, self.seq, fn, args))
 
     def run_until(self, end):
-        while self.events and self.events[0][0] <= end:
+        while self.events and self.events[0][0] <= end and not self.halted:
             self.now, _, fn, args = heapq.heappop(self.events)
             fn(*args)
-        self.now = end
+        end = self.now = self.now if self.halted else end
         for cpu in self.cpus:
             if cpu.cur:
                 cpu.hist.append([cpu.on_since, end, cpu.cur])
@@ -245,6 +251,17 @@ class Sim:
                 arg.waiters.append(th)
                 self.leave(th, SLEEP)
                 return
+            elif op == "get_for":  # with a time-out: None when it is over
+                queue, ns = arg
+                if queue.items:
+                    th.reply = queue.items.popleft()
+                    continue
+                queue.waiters.append(th)
+                th.wait_token += 1
+                self.leave(th, SLEEP)
+                th.segs[-1].timed = True
+                self.at(self.now + ns, self.timer, th, th.wait_token, queue)
+                return
             elif op == "join":
                 if arg.died is not None:
                     continue
@@ -263,12 +280,15 @@ class Sim:
             th = queue.waiters.popleft()
             if th.died is None:
                 th.reply = item
+                th.wait_token += 1
                 self.wake(th, by)
                 return
         queue.items.append(item)
 
-    def timer(self, th, token):
+    def timer(self, th, token, queue=None):
         if th.wait_token == token and th.died is None:
+            if queue is not None:
+                queue.waiters.remove(th)
             self.wake(th, None)
 
     # ---- run queues

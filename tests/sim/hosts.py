@@ -1,8 +1,10 @@
 """What ingero-join must have put into each CUDA record, from the intervals that were written."""
 
+from bisect import bisect_right
+
 
 def intervals(world):
-    """tid-wise list of (start, end, runq_ns, off) of the written off-CPU records."""
+    """Thread -> (start, end, runq_ns, off) of its written off-CPU records, in order; they do not overlap."""
     out = {}
     for proc, watched in world.sched_watch.items():
         for th in proc.threads:
@@ -15,13 +17,17 @@ def intervals(world):
                     if rec.get("state") == "R":
                         runq = end - start
                     out.setdefault(th, []).append((start, end, runq, off))
+    for offs in out.values():
+        offs.sort(key=lambda o: o[:2])
     return out
 
 
 def expected(world, offs, call):
     lo, hi = call.start, call.end if call.end is not None else world.end
     host = dict(off_ns=0, preempted_ns=0, runq_ns=0, sleep_ns=0, io_ns=0, unknown_ns=0)
-    for start, end, runq, off in offs:
+    for start, end, runq, off in offs[bisect_right(offs, lo, key=lambda o: o[1]):]:
+        if start >= hi:
+            break
         a, b = max(lo, start), min(hi, end)
         if a >= b:
             continue

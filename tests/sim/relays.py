@@ -185,6 +185,8 @@ def rank(cfg, barrier, fetch):
                 yield ("run", 4 * US)
                 if queue is not None:
                     yield ("get", queue)
+                if proc.gpu_free > th.sim.now:
+                    yield ("sleep", proc.gpu_free - th.sim.now)  # its own kernels before the collective
                 yield ("run", 3 * US)
 
             yield from call(th, "cudaStreamSynchronize", wait(), warmup, done == 0, stream="0x7")

@@ -2,6 +2,7 @@
 
 import random
 
+import loops
 import relays
 import rhythms
 import workloads as w
@@ -11,17 +12,24 @@ from workloads import MS, US
 from world import World
 
 
+STRIDE = 31  # prime, and no divisor of the number of kinds
+
+
 class Scenario:
     def __init__(self, seed, only=None, lossy=False):
         self.seed, self.lossy = seed, lossy
         self.rng = random.Random(f"sim-{seed}")
         names = sorted(KINDS)
-        self.kind = only or names[self.rng.randrange(len(names))]
+        # each kind comes once in as many seeds as there are kinds, neighbours far apart
+        self.kind = only or names[seed * STRIDE % len(names)]
         self.notes, self.trains, self.foreign, self.asked = [], [], [], []
         self.healthy, self.cut_ends = False, 0
         self.lost, self.start_ns, self.late = [], 0, {}
         self.killed, self.steal = None, {}  # the tracer that gets a SIGKILL; percent stolen, by second
         self.periodic = self.slowed = self.hung = False
+        self.gpu_sampled = self.launch_bound = self.copies = False  # the driver's counter is on record; what the loop is made of
+        self.begins = None  # (process, part of an operation's name, n): the recording begins right before the n-th call of it
+        self.ends_with = self.sampling = None
         self.end_ns = self.rng.randint(900, 2400) * MS
         ncpu = self.rng.choice([2, 3, 4, 8])
         self.sim = Sim(ncpu, self.rng, slice_ns=self.rng.choice([1, 3, 4]) * MS, wake_preempt=self.rng.choice([0.0, 0.3, 0.8]))
@@ -114,13 +122,30 @@ class Scenario:
         self.base = rng.choice([1_000_000_000, 1_000_000_000, 86_400_000_000_007, (1 << 53) + 12_345_679])
         self.sched_late = rng.random() < 0.06
 
+    def settle_ends(self):
+        """Where the recording begins and ends, now that it is known what happened."""
+        self.end_ns = self.sim.now
+        if self.begins:
+            proc, what, n = self.begins
+            mine = [c for c in proc.calls if what in c.op]
+            if len(mine) > 2 * n:
+                self.start_ns = mine[n].start - 1
+                self.note(begins=what, trace_starts=self.start_ns)
+        if self.start_ns > self.end_ns // 2 and not self.begins:
+            self.start_ns = 0
+        self.lost = [span for span in self.lost if span[1] >= self.start_ns and span[2] < self.end_ns - MS]
+        if self.sched_stops and not self.start_ns < self.sched_stops < self.end_ns:
+            self.sched_stops = None
+
     def run(self):
         sim, rng = self.sim, self.rng
         sim.run_until(self.end_ns)
+        self.settle_ends()
         world = World(sim, self.start_ns, self.end_ns, rng, self.base)
         world.inversion_ns, world.irq_style, world.straddle = self.inversion, self.irq_style, self.straddle
         world.nested, world.lost, world.thread_ends = self.nested, self.lost, self.thread_ends
         world.newborns, world.steal = self.newborns, self.steal
+        world.gpu_sampled, world.sampling = self.gpu_sampled, self.sampling
         if self.sched_stops:
             world.sched_end = self.sched_stops
             self.note(sched_stops=world.sched_end)
@@ -170,8 +195,6 @@ class Scenario:
         if self.killed:
             world.kill(self.killed, self.start_ns + (self.end_ns - self.start_ns) * rng.randint(40, 80) // 100)
         self.cuda, self.sched = world.render()
-        if self.kind == "healthy":
-            self.healthy = True
         return world
 
     def __str__(self):
@@ -495,4 +518,4 @@ def mixed(s):
 KINDS = {f.__name__: f for f in (
     healthy, healthy_fed, gpu_bound, cold_start, ending, all_sizes, big_batches, own, fed, fed_throttled, fed_by_epochs, polled, fed_slow_disk, fed_contended, fed_locked, fed_by_service, pooled, children, asking, pinging,
     newborn, contended, quota, quota_and_neighbours, slow_launches, slow_copies, slow_gpu, preempted_calls, throttled_calls, late_functions,
-    two_trains, pipeline, lost_ends, two_callers, reused, stalled, hung, mixed, tangled, *relays.KINDS, *rhythms.KINDS)}
+    two_trains, pipeline, lost_ends, two_callers, reused, stalled, hung, mixed, tangled, *relays.KINDS, *rhythms.KINDS, *loops.KINDS)}

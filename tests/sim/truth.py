@@ -1,4 +1,4 @@
-"""What really happened: gaps with their critical paths, calls with what was slow in them.
+"""What really happened: the causes of lost time along critical paths, calls with what was slow in them.
 
 The truth comes from the machine's own history, never from records. Where the
 contract (SCHEMA.md) leaves a choice, or where records that would be needed were
@@ -18,8 +18,13 @@ A sleep is followed to the thread that ended it, over that same stretch:
 
 from bisect import bisect_right
 
+from account import LOST, SYNCHRONISE, is_memory_or_load, is_work
 from engine import DISK, QUOTA, RQ, RUN, SLEEP
+from world import ANY as EVERYTHING
 
+IDLE = frozenset(["idle"])
+
+RENEWED_NS = 300_000  # a thread that runs for less between two sleeps may have been in one wait
 OWN, OTHER, BACK = 0, 1, 2  # BACK: a thread of the process that lost the time, for which the other one waited
 
 
@@ -123,6 +128,21 @@ class Paths:
                     p.causes |= {"unexplained"} if party != OTHER else {"wait", "unexplained"}
                     p.who.setdefault(th.proc.pid, p.ns)
 
+    def renewed(self, th, seg):
+        """The thread that ends a wait at last, where a time-out ends this sleep and the next one begins at once."""
+        i = bisect_right(self.starts[th], seg.start)
+        awake = 0
+        for later in th.segs[i:i + 400]:
+            if later.kind == SLEEP:
+                if later.waker is not None:
+                    return later.waker
+                awake = 0
+            elif later.kind == RUN:
+                awake += (later.end or later.start) - later.start
+            if awake > RENEWED_NS:
+                return None
+        return None
+
     def part(self, th, seg, a, b, party, home, parts):
         ns, pid = b - a, th.proc.pid
         unknown = self.world.unknown(th, seg)
@@ -167,6 +187,8 @@ class Paths:
 
     def sleep(self, th, seg, a, b, party, home, parts):
         waker, ns = seg.waker, b - a
+        if waker is None and seg.timed:
+            waker = self.renewed(th, seg)
         asleep = seg.end is None or seg.end >= min(self.world.end, self.world.sched_end)
         if waker is None or asleep:
             causes = ["sleep"]
@@ -174,11 +196,13 @@ class Paths:
                 causes += ["wait", "unexplained"]  # nobody had woken it when the tracer stopped
             if party == OTHER and th.proc in self.world.cuda_watch:
                 causes += ["wait", "blocked"]  # it may be inside a CUDA call of its own
-            parts.append(Part(a, ns, causes, {th.proc.pid: ns}))
+            renewed = self.renewed(th, seg)
+            if renewed:
+                # it sleeps again at once: one wait, and whoever ends it at last is what it was for
+                causes += [*EVERYTHING]
+            parts.append(Part(a, ns, causes, {th.proc.pid: ns, **({renewed.proc.pid: ns} if renewed else {})}))
         elif waker.proc is th.proc:
             self.walk(waker, a, b, party, home, parts)
-        elif party == OWN and waker.proc in self.world.sched_watch:
-            self.walk(waker, a, b, OTHER, home, parts)
         elif party == OTHER and waker.proc is home:
             # the worker waits for a thread of the process that waits for it: what that did, or `wait` by name
             first = len(parts)
@@ -187,64 +211,105 @@ class Paths:
                 p.causes |= {"wait", "host_cpu", "cpu_wait", "io_wait", "sleep", "quota", "unexplained"}
                 for pid in (home.pid, th.proc.pid):
                     p.who.setdefault(pid, p.ns)
+        elif waker.proc in self.world.sched_watch:
+            # through any number of processes
+            self.walk(waker, a, b, OTHER, home, parts)
         else:
             parts.append(Part(a, ns, ["wait"], {waker.proc.pid: ns}))
 
 
 class Gap:
-    def __init__(self, start, end, call, last):
-        self.start, self.end, self.call, self.last = start, end, call, last
-        self.parts, self.must, self.drained, self.open = [], True, False, call is None
+    """Lost time in one piece: an idleness from the drain to the next work, or a long time between calls."""
+
+    def __init__(self, start, end, call, must, pieces=1):
+        self.start, self.end, self.call, self.must, self.pieces = start, end, call, must, pieces
+        self.parts, self.idle, self.ops = [], (0, 0), {call.op if call else None}
+        self.open = call is None
 
     @property
     def ns(self):
         return self.end - self.start
 
 
-# Is the GPU idle when it returns? None: an event says nothing of what was enqueued after it.
-DRAINS = {"cudaDeviceSynchronize": True, "cudaStreamSynchronize": True, "cudaEventSynchronize": None}
+TRIFLE_NS = 20_000  # of what is not certainly lost, this is too short to be asked about
 
 
-def shows_work(call):
-    """Whether the GPU had something to do until this call began, as the call itself tells."""
-    if call.op.endswith("Query"):
-        return call.attrs.get("ret") == 600
-    return call.op in DRAINS and call.end is not None and call.end - call.start > 2_000_000 and not call.nested
+def gaps(world, proc, paths, acct, loop_from):
+    """What the account has as `idle` or `silence` from the beginning of the loop on."""
+    out, run = [], []
 
+    def idleness():
+        if run:
+            end = run[-1].end
+            out.append(gap(world, paths, acct, run, max(run[0].start, loop_from), acct.next_work(end), True))
+            run.clear()
 
-def gaps(world, proc, paths):
-    """Stretches in which no call of the process was in flight, longest-lived facts first."""
-    calls = sorted(world.seen_calls(proc), key=lambda c: c.start)
-    out, last_end, last, drained = [], None, None, False
-    for c in calls:
-        if last_end is not None and any(last_end <= at <= c.start for at in proc.execs):
-            last_end = None  # another program: its first call
-        if last_end is not None and c.start > last_end and not shows_work(c):
-            out.append(gap(world, proc, paths, last_end, c.start, c, last, drained))
-        if last_end is None or (c.end or world.end) >= last_end:
-            last_end, last = c.end or world.end, c
-        drained = DRAINS.get(c.op, False) if c.end is not None else False
-    if last_end is not None:
-        end = min(world.end, proc.died or world.end)
-        if end > last_end:
-            out.append(gap(world, proc, paths, last_end, end, None, last, drained))
+    for s in acct.stretches:
+        if s.end <= loop_from:
+            continue
+        if s.classes == IDLE:
+            run.append(s)
+            continue
+        idleness()
+        if s.classes & LOST and (s.ns >= TRIFLE_NS or s.classes <= LOST):
+            out.append(gap(world, paths, acct, [s], max(s.start, loop_from), s.next, s.classes <= LOST))
+    idleness()
     return out
 
 
-def gap(world, proc, paths, start, end, call, last, drained):
-    g = Gap(start, end, call, last)
-    g.drained = drained
-    if g.ns < 200_000:
-        return g
-    th = call.th if call else last.th
-    paths.walk(th, start, end, OWN, proc, g.parts)
-    if call is None or last.warmup or call.warmup or call.op.endswith("Query"):
-        g.must = False
-    if world.touched(start, end):
-        g.must = False
-        for p in g.parts:
-            p.causes |= {"unexplained"}
+def gap(world, paths, acct, stretches, start, call, must):
+    end = stretches[-1].end
+    g = Gap(start, end, call, must, len(stretches))
+    sure = all(s.classes == IDLE for s in stretches)
+    g.idle = (g.ns if sure else 0, g.ns if all("idle" in s.classes for s in stretches) else 0)
+    if not sure and (g.idle[1] or call is not None and not is_work(call)):
+        # by the call that ends the silence, or by the work that the GPU waited for
+        work = acct.next_work(end)
+        g.ops.add(work.op if work else None)
+    for s in stretches:
+        first = len(g.parts)
+        lo = max(s.start, start)
+        if lo < s.end:
+            piece(world, paths, acct, s, lo, call, g.parts)
+        if world.touched(s.start, s.end):
+            for p in g.parts[first:]:
+                p.causes |= {"unexplained"}
     return g
+
+
+def piece(world, paths, acct, s, lo, call, parts):
+    """The causes of one stretch: those of the thread that makes the next call."""
+    nxt = s.next or call
+    th = call.th if call else acct.calls[-1].th
+    mine = [c for c in s.calls if c.th is th]
+    if mine:
+        for seg, a, b in paths.segs(th, lo, s.end):
+            parts.append(Part(a, b - a, in_idle_call(world, paths, mine[0], seg, a, b), {th.proc.pid: b - a}))
+            missing = world.sched_watch.get(th.proc)
+            if missing is None or a < missing or b > world.sched_end:
+                parts[-1].causes |= EVERYTHING
+        return
+    first = len(parts)
+    paths.walk(th, lo, s.end, OWN, acct.proc, parts)
+    if s.calls or nxt is not None and nxt.th is not th or acct.callers > 1:
+        # another thread of the process calls meanwhile, or next
+        for p in parts[first:]:
+            p.causes |= EVERYTHING
+
+
+def in_idle_call(world, paths, call, seg, a, b):
+    """Inside a call that gives the GPU nothing to do, while it has nothing to do: off the CPU as anywhere, else the call."""
+    unknown = world.unknown(call.th, seg)
+    if unknown:
+        return [*unknown, "cuda_call"]
+    if seg.kind == RUN:
+        own = ["cuda_call"] if is_memory_or_load(call) else ["cuda_call", "host_cpu", "driver_cpu", "spin"]
+        return own + (["steal"] if world.stolen(a, b) else [])
+    if seg.kind == SLEEP:
+        return ["cuda_call", "blocked", "sleep", "wait", "unexplained"]
+    inner = []
+    paths.part(call.th, seg, a, b, OWN, call.th.proc, inner)
+    return inner[0].causes
 
 
 class Slow:
@@ -269,7 +334,7 @@ def in_call(world, paths, c):
             if seg.kind == SLEEP:
                 kinds = ["blocked"]
             elif seg.kind == RUN:
-                kinds = ["driver_cpu"]
+                kinds = ["driver_cpu"] + (["steal"] if world.stolen(a, b) else [])
             else:
                 parts = []
                 paths.part(c.th, seg, a, b, OWN, c.th.proc, parts)
@@ -290,7 +355,7 @@ def outstanding(calls):
     """For each call that enqueues, how many operations may be outstanding when it begins: since the last wait for all."""
     out, n = {}, 0
     for c in sorted((c for c in calls if c.end is not None), key=lambda c: c.start):
-        if DRAINS.get(c.op):
+        if SYNCHRONISE.get(c.op) in ("all", "stream"):
             n = 0
         elif "Launch" in c.op or c.op.endswith("Async"):
             out[c] = n
@@ -301,9 +366,10 @@ def outstanding(calls):
 FULL_FROM = 500  # about half of what fits into a queue
 
 
-def slow_calls(world, proc, paths):
-    groups, queued = {}, outstanding(world.seen_calls(proc))
-    for c in world.seen_calls(proc):
+def slow_calls(world, proc, paths, acct, loop_from):
+    groups, queued = {}, outstanding(acct.calls)
+    idle = acct.idle_in_calls()
+    for c in acct.calls:
         if c.end is None:
             continue
         key = (c.op, c.attrs.get("dir"), c.attrs.get("bytes"))
@@ -319,9 +385,11 @@ def slow_calls(world, proc, paths):
         s.calls, s.median = len(calls), warm[(len(warm) - 1) // 2]
         for c in calls:
             ns = c.end - c.start
+            if idle.get(c, 0) > ns // 20:
+                continue  # the GPU had nothing to do: that is idle, and no slow call too
             if ns <= 2 * s.median or ns <= s.median + 60_000:
                 continue
-            sure = not c.warmup and not c.cold and len(warm) >= 30 and ns > 4 * s.median and ns > s.median + 300_000
+            sure = not c.warmup and not c.cold and c.start >= loop_from and len(warm) >= 30 and ns > 4 * s.median and ns > s.median + 300_000
             if world.touched(c.start, c.end) or queued.get(c, 0) >= FULL_FROM:
                 sure = False
             (s.must if sure else s.may).append((c, ns, in_call(world, paths, c)))

@@ -72,6 +72,13 @@ def driver(cfg, rng, op, usual_ns):
     return parts
 
 
+def gpu_work(proc, start, ns):
+    """The GPU has something to do for this process."""
+    proc.gpu_log = getattr(proc, "gpu_log", [])
+    proc.gpu_log.append((start, start + ns))
+    proc.gpu_free = start + ns
+
+
 def launch(th, cfg, func, warmup):
     rng, proc = th.sim.rng, th.proc
     first = func not in proc.seen
@@ -79,7 +86,7 @@ def launch(th, cfg, func, warmup):
     body = driver(cfg, rng, "cudaLaunchKernel", cfg.launch_ns)
     if first:
         body = [("run", vary(rng, cfg.cold_ns)), ("sleep", cfg.cold_ns // 4), ("run", 2 * US)]
-    proc.gpu_free = max(proc.gpu_free, th.sim.now) + cfg.gpu_ns // cfg.launches
+    gpu_work(proc, max(proc.gpu_free, th.sim.now), cfg.gpu_ns // cfg.launches)
     yield from call(th, "cudaLaunchKernel", body, warmup, first, func=func, grid=[64, 1, 1], block=[256, 1, 1], stream="0x7")
 
 
@@ -97,7 +104,7 @@ def synchronise(th, cfg, warmup):
     first = cfg.sync not in proc.seen
     proc.seen.add(cfg.sync)
     if rng.random() < cfg.gpu_slow[0] and not warmup:
-        proc.gpu_free += cfg.gpu_slow[1]
+        gpu_work(proc, proc.gpu_free, cfg.gpu_slow[1])
     left = proc.gpu_free - th.sim.now
 
     def body():
@@ -125,6 +132,8 @@ def ask_until_done(th, cfg, warmup):
 
 def step(th, cfg, warmup):
     rng = th.sim.rng
+    th.proc.steps = getattr(th.proc, "steps", [])
+    th.proc.steps.append(th.sim.now)
     for size in cfg.sizes:
         yield from copy(th, cfg, size, "h2d", warmup)
         yield ("run", vary(rng, cfg.between_ns))

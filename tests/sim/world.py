@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 BOOTED = 1_780_000_000_000_000_000  # wall clock - monotonic clock, ns
 BOOT = "5b0c3f0e-6a55-4f0e-9d55-0c8f2f6d6a11"
 ANY = frozenset(["host_cpu", "cpu_wait", "quota", "io_wait", "sleep", "wait", "worker_cpu", "worker_cpu_wait",
-                 "worker_quota", "worker_io", "off_cpu", "blocked", "driver_cpu", "unexplained"])
+                 "worker_quota", "worker_io", "off_cpu", "blocked", "driver_cpu", "cuda_call", "spin", "pause", "lock", "network", "unexplained"])
 
 
 def ts(mono):
@@ -37,6 +37,8 @@ class World:
         self.inversion_ns, self.thread_ends = 0, "thread_exit"
         self.nested = False
         self.steal = {}  # second: percent of all CPU time that the hypervisor took
+        self.gpu_sampled = False  # the samples have the GPU's use, and come four times a second
+        self.sampling = None  # ("dense" | "few", n): calls that another tool did not store
         self.killed, self.killed_at = None, None
         self.cuda_end = end  # when the CUDA tracer stopped
 
@@ -175,8 +177,10 @@ class World:
 
     def samples(self):
         out, at = [], self.start
+        every = 250_000_000 if self.gpu_sampled else 1_000_000_000
+        kernels = [stretch for p in self.cuda_watch for stretch in getattr(p, "gpu_log", ())] if self.gpu_sampled else []
         while at < self.sched_end:
-            to = min(self.sched_end, at + 1_000_000_000)
+            to = min(self.sched_end, at + every)
             if self.killed == "sched" and to == self.sched_end:
                 break
             busy = [sum(max(0, min(b, to) - max(a, at)) for a, b, _ in hist) / (to - at) * 100 for hist in self.cpu_hist]
@@ -198,6 +202,9 @@ class World:
                     quota.append({"cgroup": group.name, "pids": pids, "periods": (to - at) // group.period_ns, "throttled": times, "throttled_ns": ns})
             if quota:
                 rec["quota"] = quota
+            if self.gpu_sampled:
+                in_use = sum(max(0, min(b, to) - max(a, at)) for a, b in kernels) / (to - at) * 100
+                rec["gpu"] = [{"index": 0, "util_pct": min(100, round(in_use)), "mem_used_bytes": 4 << 30}]
             out.append((to, rec))
             at = to
         return out
@@ -233,6 +240,8 @@ class World:
         The `lost` record covers the intervals that are missing, from where the earliest of them began: a record is
         written at its end, and silence before a loss would else look like running.
         """
+        if stream == "cuda" and self.sampling:
+            records = self.thin(records)
         for name, start, end, share in self.lost:
             if name != stream or (stream == "sched" and end > self.sched_end):
                 continue
@@ -247,6 +256,19 @@ class World:
             note = {**self.head("ingero", "lost", start, None, end - start), "stream": stream, "count": len(gone), "why": "ring_full"}
             records.append((end, note, None))
         return records
+
+    def thin(self, records):
+        """What another tool left of the calls, and how many it did not keep: of all ("dense"), or a few of the whole."""
+        how, n = self.sampling
+        calls = [i for i, item in enumerate(records) if item[2] not in (None, "nested")]
+        warm = [i for i in calls if not records[i][2].warmup and not records[i][2].cold]
+        kept = set(self.rng.sample(warm, n)) if how == "dense" else set(warm) - set(self.rng.sample(warm, n))
+        gone = set(warm) - kept
+        start, end = min(records[i][1]["mono_ns"] for i in warm) - self.base, max(records[i][0] for i in warm)
+        self.spans.append((start, end))
+        self.declared.append(("cuda", start, end))
+        note = {**self.head("ingero", "lost", start, None, end - start), "stream": "cuda", "count": len(gone), "why": "sampled"}
+        return [item for i, item in enumerate(records) if i not in gone] + [(end, note, None)]
 
     def stream(self, tool, records):
         """Lines in the order of ends, neighbours on different CPUs now and then the wrong way round."""

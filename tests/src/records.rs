@@ -47,10 +47,12 @@ impl Records {
         first
     }
 
-    /// Records that the tracer says are missing, by its `lost` records.
+    /// Records that the tracer says are missing, by its `lost` records. Those over a time in which a file had no probes have no
+    /// count.
     #[track_caller]
     pub fn lost(&self) -> u64 {
         self.of("ingero", "lost")
+            .filter(|r| r["why"] != "replaced")
             .map(|r| r["count"].as_u64().unwrap_or_else(|| panic!("lost without a count: {r}")))
             .sum()
     }

@@ -113,6 +113,23 @@ impl Library {
         }
         Ok(file)
     }
+
+    /// What this file is now, of which `file` is open: as it was found, but for what its contents say.
+    ///
+    /// # Errors
+    /// When it is malformed. A sound file that is no CUDA library any more gives an empty list.
+    pub fn look_again(&self, file: &File) -> Result<Vec<Self>, ElfError> {
+        let facts = facts(file)?;
+        let library = |&(kind, is_static): &(LibraryKind, bool)| Self {
+            kind,
+            is_static,
+            soname: facts.soname.clone(),
+            version: version(&self.path, facts.soname.as_deref()),
+            build_id: facts.build_id.clone(),
+            ..self.clone()
+        };
+        Ok(facts.kinds.iter().map(library).collect())
+    }
 }
 
 /// What a file's own bytes say, whoever maps it.

@@ -30,11 +30,13 @@ pub mod insn;
 pub mod ldcache;
 mod library;
 pub mod maps;
+mod namespaces;
 mod procfs;
 mod resolve;
 mod scanner;
 
 pub use elf_error::ElfError;
 pub use library::{FileId, Library, LibraryKind, inspect_file};
+pub use namespaces::Numbered;
 pub use procfs::{ProcFs, Process, Seccomp, Stat, Thread, is_gone, may_look_at_others};
 pub use scanner::{Found, GoneProcess, SWEEP_BUDGET, Scan, ScanCost, Scanner};

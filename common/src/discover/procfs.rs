@@ -67,6 +67,8 @@ pub struct Process {
     pub comm: Vec<u8>,
     /// Real user id.
     pub uid: u32,
+    /// Effective user id: what it may do. Another one than the real one in a setuid program.
+    pub effective_uid: u32,
     /// Its program's path as it sees it; `None` where it may not be read.
     pub exe: Option<Vec<u8>>,
     /// System-call filter.
@@ -134,6 +136,7 @@ impl ProcFs {
             ns_pid: status.ns_pid.filter(|&inner| inner != pid),
             comm: stat.comm,
             uid: status.uid,
+            effective_uid: status.effective_uid,
             exe: link_target(&self.path(pid, "exe")).ok(),
             seccomp: status.seccomp,
             parent_pid: stat.parent_pid,
@@ -246,13 +249,14 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 
 struct Status {
     uid: u32,
+    effective_uid: u32,
     ns_pid: Option<u32>,
     seccomp: Seccomp,
 }
 
 /// `Name:` may hold anything but a raw newline (the kernel escapes it), so keys are matched at line starts.
 fn parse_status(text: &[u8]) -> Option<Status> {
-    let mut status = Status { uid: 0, ns_pid: None, seccomp: Seccomp::Off };
+    let mut status = Status { uid: 0, effective_uid: 0, ns_pid: None, seccomp: Seccomp::Off };
     let mut has_uid = false;
     for line in text.split(|&byte| byte == b'\n') {
         let Some(colon) = memchr::memchr(b':', line) else { continue };
@@ -260,6 +264,7 @@ fn parse_status(text: &[u8]) -> Option<Status> {
         match &line[..colon] {
             b"Uid" => {
                 status.uid = number(values.next()?)?;
+                status.effective_uid = number(values.next()?)?;
                 has_uid = true;
             }
             // From this /proc's namespace inwards; the last is its own.
@@ -306,7 +311,8 @@ mod tests {
     fn status_of_a_container_process() {
         let text = b"Name:\tSeccomp:\\n2\nUid:\t1000\t0\t0\t0\nNSpid:\t4711\t12\t3\nSeccomp:\t2\nSeccomp_filters:\t1\n";
         let status = parse_status(text).unwrap();
-        assert_eq!((status.uid, status.ns_pid, status.seccomp), (1000, Some(3), Seccomp::Filter));
+        assert_eq!((status.uid, status.effective_uid), (1000, 0));
+        assert_eq!((status.ns_pid, status.seccomp), (Some(3), Seccomp::Filter));
         assert!(parse_status(b"Name:\tx\n").is_none());
     }
 

@@ -7,17 +7,17 @@
 //! ```
 //!
 //! The path is under the control of the traced side: it may by now be another file, a FIFO that blocks whoever opens
-//! it, or a symbolic link out of the container. So nothing is opened before it was seen to be a regular file, the open
-//! never blocks, and what was opened is compared again.
+//! it, or a symbolic link out of the container. So what is opened is the very inode that was seen to be a regular file, and
+//! it is compared with the mapped one.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, open};
 
 use super::library::FileId;
 use super::maps::{DELETED, Mapping, unescape};
@@ -32,18 +32,16 @@ pub(super) struct Resolved {
     pub(super) deleted: bool,
 }
 
-/// Opens a regular file without ever blocking and without following a swap between look and open.
+/// Opens a regular file, and nothing else: a device that is opened may act, a FIFO blocks. The look and the open are at one
+/// file, however its name changes hands meanwhile.
 pub(super) fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
-    let not_regular = || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no regular file", path.display()));
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(not_regular());
-    }
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let metadata = file.metadata()?;
+    // A descriptor by which nothing is opened yet (open(2), O_PATH).
+    let place = File::from(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+    let metadata = place.metadata()?;
     if !metadata.is_file() {
-        return Err(not_regular());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no regular file", path.display())));
     }
+    let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))?;
     Ok((file, metadata))
 }
 
@@ -106,4 +104,29 @@ pub(super) fn link_target(path: &Path) -> io::Result<Vec<u8>> {
         target.truncate(target.len() - DELETED.len());
     }
     Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, fifo) = (dir.path().join("file"), dir.path().join("link"), dir.path().join("fifo"));
+        std::fs::write(&file, "x").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for path in [&file, &link] {
+            let mut text = String::new();
+            open_regular(path).unwrap().0.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "x");
+        }
+        // Opening the FIFO would wait for a writer for ever.
+        for path in [fifo.as_path(), Path::new("/dev/null"), dir.path()] {
+            assert!(open_regular(path).is_err(), "{}", path.display());
+        }
+    }
 }

@@ -25,8 +25,8 @@
 //! Memory: two switches for each record, forgotten with the records, `MAX_SWITCHES` at most; without the oldest of them a
 //! wait is shared by those that are left.
 
-use super::hash::HashMap;
-use super::task::Thread;
+use super::HashMap;
+use super::interner::Thread;
 
 /// 48 bytes each.
 const MAX_SWITCHES: usize = 400_000;

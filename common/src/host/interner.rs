@@ -1,18 +1,13 @@
-//! Names of threads and operations, stored once.
+//! Names of threads and operations, stored once, and threads and processes by number and name.
 //!
 //! A recording repeats a few names millions of times, so records refer to them by number. Names come from
 //! traced processes and are hostile: each is cut to a sane length and their number is bounded.
 
-use super::hash::HashMap;
+use super::HashMap;
 
 /// A stored name. The default is the empty name: nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(u16);
-
-impl Name {
-    /// The empty name.
-    pub const NOBODY: Self = Self(0);
-}
 
 /// Longer than any kernel `comm` (15 bytes) and any API name.
 const MAX_BYTES: usize = 96;
@@ -61,6 +56,33 @@ impl Interner {
     pub fn text(&self, name: Name) -> &str {
         self.texts.get(usize::from(name.0)).map_or("", |text| text)
     }
+}
+
+/// A thread as records name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thread {
+    /// Process (TGID).
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Its `comm` when it was seen.
+    pub name: Name,
+}
+
+impl Thread {
+    /// The thread as a cause points at it: its process, and its name.
+    pub fn task(self) -> Task {
+        Task { pid: self.pid, name: self.name }
+    }
+}
+
+/// Who a cause points at. The default is nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Task {
+    /// Process (TGID); 0 = nobody.
+    pub pid: u32,
+    /// Name of the thread.
+    pub name: Name,
 }
 
 #[cfg(test)]

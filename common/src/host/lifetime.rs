@@ -12,7 +12,7 @@
 
 use std::ops::DerefMut;
 
-use super::task::Thread;
+use super::interner::Thread;
 
 /// How a thread or process came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +41,7 @@ impl Lifetime {
         self.birth.map_or(self.after_ns, |birth| birth.at_ns)
     }
 
-    /// Whether it is the one that was born at `at_ns`: it is known already, or was first seen after a birth that is told of
-    /// late.
+    /// Whether it is the one that was born at `at_ns`: known already, or first seen after a birth that is told of late.
     pub(super) fn is_born_at(&self, at_ns: u64) -> bool {
         self.birth.map_or(self.seen_ns > at_ns, |birth| birth.at_ns == at_ns)
     }
@@ -53,6 +52,25 @@ impl Lifetime {
         Self { after_ns: self.after_ns.max(process.begin_ns()), died_ns, ..self }
     }
 }
+
+/// What has a lifetime is asked for it directly.
+macro_rules! has_lifetime {
+    ($type:ty) => {
+        impl std::ops::Deref for $type {
+            type Target = Lifetime;
+            fn deref(&self) -> &Lifetime {
+                &self.lifetime
+            }
+        }
+
+        impl std::ops::DerefMut for $type {
+            fn deref_mut(&mut self) -> &mut Lifetime {
+                &mut self.lifetime
+            }
+        }
+    };
+}
+pub(super) use has_lifetime;
 
 /// All instances of one number, by their beginning; none overlap.
 #[derive(Debug)]

@@ -1,13 +1,12 @@
 //! How much of the past the task table keeps.
 //!
-//! What nobody asks for any more goes at once ([`TaskTable::forget_before`], [`TaskTable::forget_of_thread`]). Where that is
-//! not enough, the older half of what is left goes, and again, until it is; each thread remembers from when on its past is
-//! known. Instances of processes and threads are swept when there are many: those that have ended first, then those that
-//! were seen longest ago and are asked for least. A sweep leaves room for many more before the next one, so that the cost of
-//! all sweeps grows with the number of records.
+//! What nobody asks for any more goes at once. Where that is not enough, the older half of what is left goes, and again; each
+//! thread remembers from when on its past is known. Instances are swept when there are many: those that have ended first,
+//! then those that were seen longest ago. A sweep leaves room for many more, so that all sweeps together cost little.
 
-use super::hash::HashSet;
+use super::HashSet;
 use super::interner::Name;
+use super::process::ProcessInstance;
 use super::table::TaskTable;
 use super::thread::ThreadInstance;
 
@@ -36,8 +35,8 @@ pub(super) struct Memory {
     pub(super) entries: usize,
     pub(super) threads: usize,
     pub(super) processes: usize,
-    /// So many threads and processes are there at the next sweep.
-    next_sweep: Option<(usize, usize)>,
+    /// The threads are swept when there are more.
+    sweep_threads: usize,
     /// Nothing is asked for that ended before.
     horizon_ns: u64,
     /// Processes that were forgotten although they had not ended, as far as is known.
@@ -47,10 +46,6 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn new(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
-    }
-
-    fn next_sweep(&mut self) -> &mut (usize, usize) {
-        self.next_sweep.get_or_insert((self.limits.threads, self.limits.processes))
     }
 }
 
@@ -137,15 +132,16 @@ impl TaskTable {
 
     /// Before a thread is added.
     pub(super) fn make_room_for_thread(&mut self) {
-        if self.memory.threads < self.memory.next_sweep().0 {
+        let (limit, horizon_ns) = (self.memory.limits.threads, self.memory.horizon_ns);
+        if self.memory.threads < limit.max(self.memory.sweep_threads) {
             return;
         }
-        let (limit, horizon_ns) = (self.memory.limits.threads, self.memory.horizon_ns);
         self.retain_threads(|thread| thread.died_ns.is_none_or(|died_ns| died_ns >= horizon_ns && thread.len() > 0));
         if self.memory.threads > limit / 2 {
             self.retain_threads(|thread| thread.len() > 0);
         }
-        self.memory.next_sweep().0 = limit.max(self.memory.threads + limit / 2);
+        // Those with a past are as many as its limit allows.
+        self.memory.sweep_threads = self.memory.threads + limit / 2;
     }
 
     fn retain_threads(&mut self, keep: impl Fn(&ThreadInstance) -> bool) {
@@ -159,14 +155,16 @@ impl TaskTable {
 
     /// Before a process is added.
     pub(super) fn make_room_for_process(&mut self) {
-        if self.memory.processes < self.memory.next_sweep().1 {
+        let (limit, horizon_ns) = (self.memory.limits.processes, self.memory.horizon_ns);
+        if self.memory.processes < limit {
             return;
         }
-        let (limit, horizon_ns) = (self.memory.limits.processes, self.memory.horizon_ns);
+        // Those that have ended make room for many, the others for as many as must be: those that make calls go last.
+        let ended = |p: &ProcessInstance| p.died_ns.is_some_and(|died_ns| died_ns < horizon_ns);
         let mut all: Vec<_> = self.processes.values().flat_map(|all| &all.0).collect();
-        // Those that have ended and made no calls, then by age; those that may still make calls go last.
-        all.sort_by_key(|p| (p.made_calls(), p.died_ns.is_none_or(|died_ns| died_ns >= horizon_ns), p.seen_ns));
-        let over = all.len().saturating_sub(limit / 2);
+        all.sort_by_key(|p| (!ended(p), p.made_calls(), p.seen_ns));
+        let over = all.partition_point(|p| ended(p)).max(all.len().saturating_sub(limit / 4 * 3));
+        let over = over.min(all.len().saturating_sub(limit / 2));
         self.memory.forgotten += all[..over].iter().filter(|process| process.died_ns.is_none()).count() as u64;
         let gone: HashSet<_> = all[..over].iter().map(|process| process.id).collect();
         self.processes.retain(|_, processes| {
@@ -174,6 +172,5 @@ impl TaskTable {
             !processes.0.is_empty()
         });
         self.memory.processes -= gone.len();
-        self.memory.next_sweep().1 = limit.max(self.memory.processes + limit / 2);
     }
 }

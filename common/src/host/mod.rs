@@ -2,7 +2,6 @@
 //! and where may records be missing?
 
 mod cpu_timeline;
-mod hash;
 mod interner;
 mod lifetime;
 mod losses;
@@ -10,7 +9,6 @@ mod memory;
 mod process;
 mod state;
 mod table;
-mod task;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -18,15 +16,19 @@ mod tracers;
 mod watch;
 
 pub use cpu_timeline::{CpuTimeline, SwitchedIn};
-pub use hash::{HashMap, HashSet};
-pub use interner::{Interner, Name};
+pub use interner::{Interner, Name, Task, Thread};
 pub use lifetime::{Birth, Lifetime};
 pub use losses::{Loss, Losses, LostRanges};
 pub use memory::Limits;
 pub use process::{InstanceId, ProcessInstance, Program, Watcher};
 pub use state::State;
 pub use table::TaskTable;
-pub use task::{Task, Thread};
 pub use thread::{OffCpu, OffCpuPart, Pages, SwitchedOut, ThreadInstance};
 pub use tracers::{Side, Tracers, Until};
 pub use watch::{Watch, WatchedPart};
+
+/// As in the standard library, with a hasher that is quick for the short keys that every record is looked up by: thread
+/// numbers and names. It is seeded anew in each map, and wherever names are keys their number is bounded (see [`Interner`]).
+pub type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+/// See [`HashMap`].
+pub type HashSet<T> = std::collections::HashSet<T, foldhash::fast::RandomState>;

@@ -1,9 +1,9 @@
 //! One instance of a process: its programs, its threads, and who watched it.
 
-use std::ops::{Deref, DerefMut, RangeInclusive};
+use std::ops::RangeInclusive;
 
 use super::interner::Name;
-use super::lifetime::Lifetime;
+use super::lifetime::{Lifetime, has_lifetime};
 use super::tracers::Side;
 use super::watch::Watch;
 
@@ -65,18 +65,7 @@ pub struct ProcessInstance {
     execs_ns: Vec<u64>,
 }
 
-impl Deref for ProcessInstance {
-    type Target = Lifetime;
-    fn deref(&self) -> &Lifetime {
-        &self.lifetime
-    }
-}
-
-impl DerefMut for ProcessInstance {
-    fn deref_mut(&mut self) -> &mut Lifetime {
-        &mut self.lifetime
-    }
-}
+has_lifetime!(ProcessInstance);
 
 impl ProcessInstance {
     pub(super) fn new(id: InstanceId, pid: u32, lifetime: Lifetime) -> Self {

@@ -3,12 +3,12 @@
 //! A time off the CPU belongs to the instance of the thread in which it began, and ends with that one or with its program
 //! at the latest: whoever runs `exit` or `exec` is on a CPU. See `lifetime` for instances, and `memory` for how much is kept.
 
+use super::HashMap;
 use super::cpu_timeline::SwitchedIn;
-use super::hash::HashMap;
+use super::interner::Thread;
 use super::lifetime::{Birth, Instances, Lifetime};
 use super::memory::{Limits, Memory};
 use super::process::{InstanceId, ProcessInstance, Watcher};
-use super::task::Thread;
 use super::thread::{OffCpu, Pages, SwitchedOut, ThreadInstance};
 use super::tracers::Side;
 

@@ -1,12 +1,11 @@
 //! What one thread went through: its times off the CPU and its page allocations.
 
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 
 use super::cpu_timeline::SwitchedIn;
-use super::lifetime::Lifetime;
+use super::interner::{Task, Thread};
+use super::lifetime::{Lifetime, has_lifetime};
 use super::state::State;
-use super::task::{Task, Thread};
 
 /// One time a thread was off the CPU: in [`start_ns`, `end_ns`), CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,18 +82,7 @@ pub struct ThreadInstance {
     pub(super) heard_ns: u64,
 }
 
-impl Deref for ThreadInstance {
-    type Target = Lifetime;
-    fn deref(&self) -> &Lifetime {
-        &self.lifetime
-    }
-}
-
-impl DerefMut for ThreadInstance {
-    fn deref_mut(&mut self) -> &mut Lifetime {
-        &mut self.lifetime
-    }
-}
+has_lifetime!(ThreadInstance);
 
 impl ThreadInstance {
     pub(super) fn new(pid: u32, lifetime: Lifetime) -> Self {
@@ -104,7 +92,7 @@ impl ThreadInstance {
 
     /// When the thread was off the CPU in [`from_ns`, `to_ns`).
     pub fn off_cpu(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = OffCpuPart<'_>> {
-        let first = self.off_cpu.partition_point(|off| off.end_ns <= from_ns);
+        let first = front_position(&self.off_cpu, |off| off.end_ns <= from_ns);
         self.off_cpu.range(first..).take_while(move |off| off.start_ns < to_ns).map(move |off| {
             let (start_ns, end_ns) = (off.start_ns.max(from_ns), off.end_ns.min(to_ns));
             OffCpuPart { start_ns, wake_ns: off.wake_ns.clamp(start_ns, end_ns), end_ns, whole: off }
@@ -113,7 +101,7 @@ impl ThreadInstance {
 
     /// The page allocations that lie wholly in [`from_ns`, `to_ns`].
     pub fn pages(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Pages> {
-        let first = self.pages.partition_point(|pages| pages.end_ns < from_ns);
+        let first = front_position(&self.pages, |pages| pages.end_ns < from_ns);
         let inside = self.pages.range(first..).take_while(move |pages| pages.end_ns <= to_ns);
         inside.filter(move |pages| pages.start_ns >= from_ns)
     }
@@ -145,6 +133,10 @@ impl ThreadInstance {
             return false;
         }
         off.wake_ns = off.wake_ns.clamp(off.start_ns, off.end_ns);
+        if self.off_cpu.is_empty() {
+            // Of most threads little is kept.
+            self.off_cpu.reserve_exact(1);
+        }
         if removed.is_empty() {
             self.off_cpu.insert(removed.start, off);
         } else {
@@ -175,8 +167,8 @@ impl ThreadInstance {
 
     /// Drops what ended by `before_ns`; `needed`: although somebody may still ask for it.
     pub(super) fn forget_before(&mut self, before_ns: u64, needed: bool) {
-        let gone = self.off_cpu.partition_point(|off| off.end_ns <= before_ns);
-        let gone_pages = self.pages.partition_point(|pages| pages.end_ns < before_ns);
+        let gone = front_position(&self.off_cpu, |off| off.end_ns <= before_ns);
+        let gone_pages = front_position(&self.pages, |pages| pages.end_ns < before_ns);
         if needed && gone + gone_pages > 0 {
             self.unknown_before_ns = self.unknown_before_ns.max(before_ns);
         }
@@ -202,10 +194,18 @@ impl ThreadInstance {
 }
 
 fn drop_front<T>(all: &mut VecDeque<T>, gone: usize) {
+    if gone == 0 {
+        return;
+    }
     all.drain(..gone);
     if all.capacity() > 64 && all.len() < all.capacity() / 4 {
         all.shrink_to(all.len() * 2);
     }
+}
+
+/// Behind the last element for which `before` holds: mostly one of the first, since what was asked for before is forgotten.
+fn front_position<T>(sorted: &VecDeque<T>, before: impl Fn(&T) -> bool) -> usize {
+    sorted.iter().take(8).position(|element| !before(element)).unwrap_or_else(|| sorted.partition_point(before))
 }
 
 /// Behind the last element for which `before` holds, searched from the back.

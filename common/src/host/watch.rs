@@ -138,16 +138,11 @@ impl Watch {
         self.spans.last().is_some_and(|span| span.until_ns.is_some() && !span.in_doubt)
     }
 
-    /// The stretch of watching in which all of [`from_ns`, `to_ns`] lies, what is still open to the end of time.
-    pub fn span_over(&self, from_ns: u64, to_ns: u64) -> Option<WatchedPart> {
-        let at = self.spans.partition_point(|span| span.since_ns <= from_ns).checked_sub(1)?;
-        let Span { since_ns, until_ns, in_doubt } = self.spans[at];
-        let part = WatchedPart {
-            start_ns: since_ns,
-            end_ns: until_ns.unwrap_or(u64::MAX),
-            is_open: until_ns.is_none() || in_doubt,
-        };
-        Some(part).filter(|part| to_ns <= part.end_ns)
+    /// Where one stretch of watching holds all of [`from_ns`, `to_ns`]: whether no tracer has said that it stopped then.
+    pub fn covers(&self, from_ns: u64, to_ns: u64) -> Option<bool> {
+        let span = self.spans[..self.spans.partition_point(|span| span.since_ns <= from_ns)].last()?;
+        let open = span.until_ns.is_none() || span.in_doubt;
+        span.until_ns.is_none_or(|until_ns| to_ns <= until_ns).then_some(open)
     }
 
     /// The watched parts of [`from_ns`, `to_ns`], what is still open up to `open_ns`.
@@ -223,9 +218,10 @@ mod tests {
         watch.begin(10);
         watch.stop(20);
         watch.begin(30);
-        let span = |from_ns, to_ns| watch.span_over(from_ns, to_ns).map(|span| (span.start_ns, span.is_open));
-        assert_eq!([span(9, 12), span(10, 20), span(12, 21), span(22, 24)], [None, Some((10, false)), None, None]);
-        assert_eq!([span(19, 35), span(30, u64::MAX), span(35, 35)], [None, Some((30, true)), Some((30, true))]);
+        assert_eq!(
+            [(9, 12), (10, 20), (12, 21), (22, 24)].map(|(a, b)| watch.covers(a, b)),
+            [None, Some(false), None, None]
+        );
         assert!(watch.is_open());
     }
 

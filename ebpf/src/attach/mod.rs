@@ -61,6 +61,17 @@ impl Mode {
         }
     }
 
+    /// Open files that the probes of one library take, about: links, and what holds the file.
+    pub fn files_of_library(self) -> u64 {
+        match self {
+            Self::Session | Self::Multi => 4,
+            // An event for each bucket, of which the largest libraries take a dozen.
+            Self::Tracefs => 20,
+            // Two links for each function.
+            Self::Perf => 2 * perf::MAX_POINTS as u64 + 4,
+        }
+    }
+
     /// The first kernel that has it.
     pub fn since(self) -> &'static str {
         match self {

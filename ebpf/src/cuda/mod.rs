@@ -4,7 +4,7 @@ pub mod record;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::fd::AsRawFd;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
@@ -123,6 +123,12 @@ impl Counters {
     }
 }
 
+/// The probe on a dynamic linker, see [`Tracer::hook_linker`].
+#[derive(Debug)]
+pub struct LinkerHook {
+    _link: UProbeLink,
+}
+
 /// The loaded tracer.
 pub struct Tracer {
     ebpf: Ebpf,
@@ -131,7 +137,7 @@ pub struct Tracer {
     symbols: Array<MapData, [u8; 8]>,
     tgids: HashMap<MapData, u32, u8>,
     linking: HashMap<MapData, u32, u64>,
-    linker_hooks: Vec<UProbeLink>,
+    linker_hook_loaded: bool,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     lost_since: Array<MapData, u64>,
     stop_at: Array<MapData, u64>,
@@ -194,7 +200,7 @@ impl Tracer {
             symbols,
             tgids,
             linking,
-            linker_hooks: Vec::new(),
+            linker_hook_loaded: false,
             counters,
             lost_since,
             stop_at,
@@ -276,35 +282,32 @@ impl Tracer {
     /// the thread that a [`record::Record::Linked`] names, or a second has passed. For processes that we have
     /// started ourselves.
     ///
-    /// `linker` is the dynamic linker's file, `offset` that of its function `_dl_debug_state`, bytes.
+    /// `linker` is the dynamic linker's file, `offset` that of its function `_dl_debug_state`, bytes. Dropping the result takes
+    /// the hook off.
     ///
     /// # Errors
     /// Before Linux 6.1, which has no programs that may be used so; and the kernel's words on the file.
-    pub fn hook_linker(&mut self, linker: &Path, offset: u64) -> io::Result<()> {
+    pub fn hook_linker(&mut self, linker: &File, offset: u64) -> io::Result<LinkerHook> {
         let program: &mut UProbe = self
             .ebpf
             .program_mut("cuda_linked")
             .ok_or(io::ErrorKind::NotFound)?
             .try_into()
             .map_err(io::Error::other)?;
-        if self.linker_hooks.is_empty() {
+        if !self.linker_hook_loaded {
             program.load().map_err(io::Error::other)?;
+            self.linker_hook_loaded = true;
         }
+        let path = format!("/proc/self/fd/{}", linker.as_raw_fd());
         let at = UProbeAttachLocation::AbsoluteOffset(offset);
-        let id = program.attach(at, linker, UProbeScope::AllProcesses).map_err(io::Error::other)?;
-        self.linker_hooks.push(program.take_link(id).map_err(io::Error::other)?);
-        Ok(())
+        let id = program.attach(at, path, UProbeScope::AllProcesses).map_err(io::Error::other)?;
+        Ok(LinkerHook { _link: program.take_link(id).map_err(io::Error::other)? })
     }
 
     /// Lets a thread go on that waits in its dynamic linker since `at_ns`. Returns whether it still did.
     pub fn resume(&mut self, tid: u32, at_ns: u64) -> bool {
         // It may have waited long enough already, and wait again by now, for another library.
         self.linking.get(&tid, 0).is_ok_and(|since| since == at_ns) && self.linking.remove(&tid).is_ok()
-    }
-
-    /// Takes the hooks off the dynamic linker.
-    pub fn unhook_linker(&mut self) {
-        self.linker_hooks.clear();
     }
 
     /// Calls that begin at or after `at_ns` (CLOCK_MONOTONIC, now) are none of ours any more: to be said before the

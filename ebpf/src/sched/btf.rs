@@ -11,6 +11,8 @@ use super::cu_init::CuInit;
 use super::event::{Event, IO_BYTES, Io, Why, decode};
 use super::points::Points;
 use super::{Config, Shared, take};
+use crate::guard::Kept;
+use crate::hold::Hold;
 use crate::load::{Kernel, StartError};
 use crate::ring::Ring;
 
@@ -115,16 +117,16 @@ impl Btf {
         self.cu_init.is_some()
     }
 
-    pub(super) fn probe_cu_init(&mut self, library: &File, offset: u64) -> io::Result<()> {
+    pub(super) fn probe_cu_init(&mut self, library: &File, hold: Hold, offset: u64) -> io::Result<Kept> {
         match &mut self.cu_init {
-            Some(cu_init) => cu_init.probe(&mut self.ebpf, library, offset),
+            Some(cu_init) => cu_init.probe(&mut self.ebpf, library, hold, offset),
             None => Err(ErrorKind::Unsupported.into()),
         }
     }
 
     pub(super) fn unprobe_cu_init(&mut self) {
-        if let Some(mut cu_init) = self.cu_init.take() {
-            cu_init.detach(&mut self.ebpf);
+        if let Some(cu_init) = self.cu_init.take() {
+            cu_init.detach();
         }
     }
 

@@ -10,6 +10,8 @@ use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
 use aya::programs::{Program, UProbe};
 
+use crate::guard::{Guard, Kept};
+use crate::hold::Hold;
 use crate::load::{Kernel, StartError};
 use crate::program::Programs;
 use crate::sys::{AttachType, link_uprobes};
@@ -17,57 +19,52 @@ use crate::sys::{AttachType, link_uprobes};
 /// The name of the program in the object.
 const PROGRAM: &str = "cuda_init";
 
-/// The program, and its links so far.
+/// The program, and the guard of its links.
 #[derive(Debug)]
 pub(super) struct CuInit {
     /// Loaded for uprobe_multi links; absent where the kernel has none.
     multi: Option<OwnedFd>,
-    links: Vec<OwnedFd>,
+    guard: Guard,
 }
 
 impl CuInit {
     /// Loads the program. All maps of `ebpf`, loaded from `object`, must still be in it.
     pub(super) fn load(kernel: &Kernel, object: &[u8], ebpf: &mut Ebpf) -> Result<Self, StartError> {
+        let guard = Guard::new().map_err(|e| StartError::refused("a guard of library files", &e))?;
         let program = Programs::parse(kernel, object, ebpf)?.load(PROGRAM, AttachType::UprobeMulti)?;
         // Old kernels load a program for links that they do not know. At offset 0, the ELF header, nothing is ever placed.
         let known = link_uprobes(program.as_fd(), AttachType::UprobeMulti, c"/proc/self/exe", &[0], &[0], false);
         if known.is_ok() {
-            return Ok(Self { multi: Some(program), links: Vec::new() });
+            return Ok(Self { multi: Some(program), guard });
         }
         perf(ebpf)
             .and_then(|program| program.load().map_err(io::Error::other))
             .map_err(|e| StartError::refused(format!("program {PROGRAM}"), &e))?;
-        Ok(Self { multi: None, links: Vec::new() })
+        Ok(Self { multi: None, guard })
     }
 
-    /// Probes `offset` of `library` in all processes.
-    pub(super) fn probe(&mut self, ebpf: &mut Ebpf, library: &File, offset: u64) -> io::Result<()> {
+    /// Probes `offset` of `library` in all processes, until somebody wants to write to the file.
+    pub(super) fn probe(&mut self, ebpf: &mut Ebpf, library: &File, hold: Hold, offset: u64) -> io::Result<Kept> {
         // Leads to the very file, whatever becomes of its name.
         let path = format!("/proc/self/fd/{}", library.as_raw_fd());
         match &self.multi {
             Some(program) => {
                 let path = CString::new(path).map_err(io::Error::other)?;
                 let link = link_uprobes(program.as_fd(), AttachType::UprobeMulti, &path, &[offset], &[0], false)?;
-                self.links.push(link);
+                Ok(self.guard.keep(link, hold))
             }
             None => {
                 let at = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset), cookie: None };
-                // aya keeps the link with the program.
-                perf(ebpf)?.attach(at, &path, UProbeScope::AllProcesses).map_err(io::Error::other)?;
+                let program = perf(ebpf)?;
+                let id = program.attach(at, &path, UProbeScope::AllProcesses).map_err(io::Error::other)?;
+                Ok(self.guard.keep(program.take_link(id).map_err(io::Error::other)?, hold))
             }
         }
-        Ok(())
     }
 
     /// Takes all probes off.
-    pub(super) fn detach(&mut self, ebpf: &mut Ebpf) {
-        self.links.clear();
-        if self.multi.is_none()
-            && let Ok(program) = perf(ebpf)
-        {
-            // An error would mean that there is nothing to detach.
-            let _ = program.unload();
-        }
+    pub(super) fn detach(&self) {
+        self.guard.clear();
     }
 }
 

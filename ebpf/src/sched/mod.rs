@@ -21,6 +21,8 @@ use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, MapError, PerCpuArray};
 use ingero_common::clock::mono_ns;
 
+use crate::guard::Kept;
+use crate::hold::Hold;
 use crate::load::{self, Kernel, StartError};
 use crate::ring::{Ring, wakeup_bytes};
 use btf::Btf;
@@ -283,14 +285,15 @@ impl Tracer {
         matches!(&self.side, Side::Btf(btf) if btf.has_cu_init())
     }
 
-    /// Has every process that calls cuInit watched from that instant. `library` is a copy of libcuda, `offset` where in the
-    /// file the function's probe belongs, bytes. Also in processes that map it later.
+    /// Has every process that calls cuInit watched from that instant. `library` is a copy of libcuda, held by `hold`, `offset` where in the
+    /// file the function's probe belongs, bytes. Also in processes that map it later. The probe goes when the result is dropped,
+    /// or before somebody writes to the file.
     ///
     /// # Errors
     /// The kernel's, about this file; `Unsupported` where the kernel side has no such probe.
-    pub fn probe_cu_init(&mut self, library: &File, offset: u64) -> io::Result<()> {
+    pub fn probe_cu_init(&mut self, library: &File, hold: Hold, offset: u64) -> io::Result<Kept> {
         match &mut self.side {
-            Side::Btf(btf) => btf.probe_cu_init(library, offset),
+            Side::Btf(btf) => btf.probe_cu_init(library, hold, offset),
             Side::Raw(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }

@@ -224,9 +224,12 @@ pub(crate) const MAX_EARLY: usize = 65_536;
 /// The longest occurrences of a finding that are kept one by one…
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_LONGEST: usize = 256;
-/// …and the latest.
+/// …and the latest…
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_LATEST: usize = 256;
+/// …and the first: where it began.
+/// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
+pub(crate) const MAX_FIRST: usize = 16;
 /// Slices of the recording in which lost time is summed up for each finding.
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_SLICES: usize = 100;

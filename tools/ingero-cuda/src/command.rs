@@ -1,21 +1,20 @@
-//! `-- COMMAND`: runs it as whoever called `sudo`, and keeps what it prints away from our stream.
+//! `-- COMMAND`: runs it as whoever called `sudo` ([`crate::invoker`]), and keeps what it prints away from our stream.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::bail;
-use ingero_common::discover::ProcFs;
 use ingero_common::exit::Exit;
 use ingero_common::text::Printable;
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::TOOL;
+use crate::invoker::Invoker;
 
 /// The running command.
 #[derive(Debug)]
@@ -42,7 +41,8 @@ impl fmt::Display for NotStarted {
 impl std::error::Error for NotStarted {}
 
 impl NotStarted {
-    fn new(program: &OsStr, error: &io::Error) -> Self {
+    /// `program` was not found, or `exec(2)` refused it.
+    pub fn new(program: &OsStr, error: &io::Error) -> Self {
         let cure = match error.kind() {
             io::ErrorKind::NotFound if Path::new(program).exists() => {
                 "the interpreter that its first line names is missing, or its dynamic linker"
@@ -56,13 +56,12 @@ impl NotStarted {
             message: format!("cannot run '{}': {error}; {cure}", Printable(program.as_encoded_bytes())),
         }
     }
-}
 
-/// Who called `sudo`, as it tells in the environment.
-#[derive(Debug, PartialEq, Eq)]
-struct Invoker {
-    uid: u32,
-    gid: u32,
+    /// Root's privileges could not be given up, and `program` was not run with them.
+    pub fn still_privileged(program: &OsStr, error: &anyhow::Error) -> Self {
+        let program = Printable(program.as_encoded_bytes());
+        Self { status: 126, message: format!("cannot run '{program}' as the user who called sudo: {error:#}") }
+    }
 }
 
 impl Running {
@@ -73,31 +72,24 @@ impl Running {
     /// [`NotStarted`] when it cannot be started.
     pub fn start(command: &[OsString], keep_stdout: bool) -> anyhow::Result<Self> {
         let Some((program, arguments)) = command.split_first() else { bail!("there is no command to run") };
-        let env = |name: &str| std::env::var(name).ok();
-        let invoker = invoker(env, rustix::process::geteuid().is_root());
-        let stdout = || -> io::Result<Stdio> {
-            Ok(if keep_stdout { Stdio::inherit() } else { Stdio::from(io::stderr().as_fd().try_clone_to_owned()?) })
-        };
-        let mut to_run = Command::new(program);
-        to_run.args(arguments).stdout(stdout()?);
-        let child = match invoker {
-            None => to_run.spawn(),
+        let mut to_run = match Invoker::of_this_process() {
+            None => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                command
+            }
+            // Between a fork and the command there is room for nothing safe, so we run ourselves again, to become the user
+            // and then the command. What goes wrong with the command is said there, by the same exit status.
             Some(invoker) => {
-                // setpriv gives the user's supplementary groups too, by which devices may be guarded.
-                let mut wrapped = Command::new("setpriv");
-                wrapped.args([format!("--reuid={}", invoker.uid), format!("--regid={}", invoker.gid)]);
-                wrapped.args(["--init-groups", "--"]).arg(program).args(arguments).stdout(stdout()?);
-                set_environment(&mut wrapped, &invoker);
-                match wrapped.spawn() {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        set_environment(&mut to_run, &invoker);
-                        to_run.uid(invoker.uid).gid(invoker.gid).spawn()
-                    }
-                    other => other,
-                }
+                let mut again = Command::new("/proc/self/exe");
+                again.arg0(TOOL).arg(format!("--run-as={invoker}")).arg("--").args(command);
+                again
             }
         };
-        let child = child.map_err(|error| NotStarted::new(program, &error))?;
+        if !keep_stdout {
+            to_run.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
+        }
+        let child = to_run.spawn().map_err(|error| NotStarted::new(program, &error))?;
         Ok(Self { child, status: None })
     }
 
@@ -147,96 +139,12 @@ fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-fn invoker(env: impl Fn(&str) -> Option<String>, root: bool) -> Option<Invoker> {
-    let number = |name: &str| env(name)?.parse().ok();
-    let invoker = Invoker { uid: number("SUDO_UID")?, gid: number("SUDO_GID")? };
-    (root && invoker.uid != 0).then_some(invoker)
-}
-
-/// Gives `command` the environment in which the user called `sudo`: sudo replaces PATH and HOME, and with them goes the
-/// Python environment in which the command was meant to run.
-fn set_environment(command: &mut Command, invoker: &Invoker) {
-    if let Some(environ) = sudo_environment() {
-        command.env_clear().envs(environ);
-        return;
-    }
-    // Not below a sudo that we can look at: at least the user's own directory and name.
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    if let Some((name, home)) = account(&passwd, invoker.uid) {
-        command.env("HOME", home).env("USER", name).env("LOGNAME", name);
-    }
-}
-
-/// The environment of the nearest `sudo` above us.
-fn sudo_environment() -> Option<HashMap<OsString, OsString>> {
-    let proc = ProcFs::default();
-    let mut pid = std::process::id();
-    // sudo, where it logs, puts one or two processes of its own in between.
-    for _ in 0..4 {
-        pid = proc.stat(pid).ok()?.parent_pid;
-        if proc.stat(pid).ok()?.comm == b"sudo" {
-            let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
-            return Some(parse_environ(&environ)).filter(|variables| !variables.is_empty());
-        }
-    }
-    None
-}
-
-/// `NAME=value` strings, each ended by a NUL.
-fn parse_environ(bytes: &[u8]) -> HashMap<OsString, OsString> {
-    bytes
-        .split(|byte| *byte == 0)
-        .filter_map(|variable| {
-            let at = variable.iter().position(|byte| *byte == b'=')?;
-            let (name, value) = (variable.get(..at)?, variable.get(at + 1..)?);
-            (!name.is_empty()).then(|| (OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(value).to_owned()))
-        })
-        .collect()
-}
-
-/// Name and home directory of `uid` in the text of `/etc/passwd`.
-fn account(passwd: &str, uid: u32) -> Option<(&str, &str)> {
-    passwd.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let [name, _, number, _, _, home, ..] = fields[..] else { return None };
-        (number.parse() == Ok(uid)).then_some((name, home))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    #[test]
-    fn only_root_below_sudo_becomes_somebody_else() {
-        let sudo = |name: &str| match name {
-            "SUDO_UID" => Some("1000".to_owned()),
-            "SUDO_GID" => Some("100".to_owned()),
-            _ => None,
-        };
-        assert_eq!(invoker(sudo, true), Some(Invoker { uid: 1000, gid: 100 }));
-        assert_eq!(invoker(sudo, false), None);
-        assert_eq!(invoker(|_| None, true), None);
-        assert_eq!(invoker(|_| Some("0".to_owned()), true), None);
-        assert_eq!(invoker(|_| Some("1000; rm".to_owned()), true), None);
-    }
-
-    #[test]
-    fn environments() {
-        let environ = parse_environ(b"A=1\0B=x=y\0=odd\0none\0C=\0");
-        assert_eq!(environ.len(), 3);
-        assert_eq!(environ[OsStr::new("B")], OsStr::new("x=y"));
-        assert_eq!(environ[OsStr::new("C")], OsStr::new(""));
-    }
-
-    #[test]
-    fn accounts() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\nann:x:1000:100:Ann,,,:/home/ann:/bin/zsh\n";
-        assert_eq!(account(passwd, 1000), Some(("ann", "/home/ann")));
-        assert_eq!(account(passwd, 7), None);
-    }
 
     #[test]
     fn statuses_are_those_of_the_command() {

@@ -4,9 +4,10 @@
 //! - [`trace`]: the running tracer, with [`processes`] (whose calls), [`probes`] (which files and symbols), [`render`] (a
 //!   record as a line) and [`losses`] (what is missing).
 //! - [`symbols`]: the table of functions and how their arguments are read.
-//! - [`command`]: a command to run and trace. [`listing`]: `--list`. [`seccomp`]: who must not be probed.
+//! - [`command`]: a command to run and trace, as its [`invoker`]. [`listing`]: `--list`. [`seccomp`]: who must not be probed.
 
 pub mod command;
+pub mod invoker;
 pub mod listing;
 pub mod losses;
 pub mod options;
@@ -40,6 +41,11 @@ pub const TOOL: &str = "ingero-cuda";
 /// What the machine lacks for tracing, a process that does not exist, or what is wrong with the output.
 pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let log = options.common.log(TOOL);
+    if let Some(invoker) = options.run_as {
+        let not_started = invoker.run(&options.command);
+        log.warn(not_started.to_string());
+        return Ok(Exit::Command(not_started.status));
+    }
     if let Some(paths) = &options.list {
         return listing::run(&log, paths);
     }
@@ -55,6 +61,9 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let patience = Patience { stop: &stop, limit: options.duration, log: &log };
     let Some(output) = Output::open(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
     let mut trace = Trace::new(options, &log, &kernel, &stop, processes, output)?;
+    if options.command.is_empty() {
+        trace.allow_many_files();
+    }
     trace.start()?;
     let mut command = if options.command.is_empty() {
         None
@@ -72,10 +81,14 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
             }
         }
     };
+    // Not before the command is started, which has the limit that the user gave it.
+    trace.allow_many_files();
     let ended = trace.run(|| command.as_mut().map_or(Ok(false), Running::has_ended));
     // Whatever happened: first the probes go, then anything is reported.
     trace.detach();
-    let result = match ended.and_then(|ended| trace.finish().map(|()| ended)) {
+    // A stream that has begun has an end, whatever ended the tracing.
+    let finished = trace.finish();
+    let result = match ended.and_then(|ended| finished.map(|()| ended)) {
         Err(error) if exit::is_broken_pipe(&error) => Ok(Ended::Done),
         other => other,
     };

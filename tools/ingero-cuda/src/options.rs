@@ -8,6 +8,8 @@ use clap::{Parser, ValueEnum};
 use ingero_common::cli::{Common, HasCommon, duration, pid, size_bytes};
 use ingero_ebpf::attach::Mode;
 
+use crate::invoker::Invoker;
+
 const ABOUT: &str =
     "Traces CUDA API calls (runtime, driver, NCCL) of running processes and writes one JSON line for each.";
 
@@ -22,7 +24,13 @@ record follows when it returns, or when its thread or the tracing ends. Records 
 call, the last of them counts; `seen` and `written` of the `end` record count records.
 
 Processes and libraries are found while running: start it before or after the program. It needs root, or CAP_BPF and \
-CAP_PERFMON with leave to look at other users' processes; --list needs neither.";
+CAP_PERFMON with leave to look at other users' processes; --list needs neither.
+
+Below sudo, COMMAND runs as whoever called sudo: with their ids and groups, in their environment, looked up in their PATH, \
+without any capability. Nothing of theirs is used before root's privileges are given up.
+
+Whoever opens a probed library for writing (cp, rsync --inplace) waits until its probes are off. It is then probed as a new \
+library, and a \"lost\" record with the reason \"replaced\" covers the time between.";
 
 const AFTER_HELP: &str = "\
 EXAMPLES
@@ -91,6 +99,10 @@ pub struct Options {
     /// How to attach probes: the best that the kernel has, or one kind
     #[arg(long, value_name = "MODE", default_value = "auto")]
     pub probe_mode: ProbeMode,
+
+    /// Only become this user (UID:GID) and then COMMAND: how `-- COMMAND` below sudo goes on after its fork
+    #[arg(long, value_name = "UID:GID", hide = true, requires = "command")]
+    pub run_as: Option<Invoker>,
 
     /// A command to run, trace with its children, and end with
     #[arg(last = true, value_name = "COMMAND", conflicts_with = "pids")]

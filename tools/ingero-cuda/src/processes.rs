@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 
 use anyhow::bail;
-use ingero_common::discover::{Found, Library, ProcFs, Process, Scan, Scanner, Seccomp};
+use ingero_common::discover::{FileId, Found, Library, Numbered, ProcFs, Process, Scan, Scanner, Seccomp};
 
 /// Why a process is watched: the `why` of its `watch` record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct Processes {
     announced: HashMap<u32, Announced>,
     /// Called before they could be looked at: all that is said of them is what the kernel side knew.
     sighted: HashSet<u32>,
+    /// Processes that have called.
+    callers: HashSet<u32>,
     /// Processes that were announced or sighted, ended ones too.
     ever_watched: u64,
     /// Dynamic linkers that were run by name: to run a program, or only to list the libraries of one (`ldd` does), which maps
@@ -81,7 +83,14 @@ impl Processes {
     }
 
     fn of(tree: Option<BTreeMap<u32, Why>>) -> Self {
-        Self { tree, announced: HashMap::new(), sighted: HashSet::new(), ever_watched: 0, linkers: HashMap::new() }
+        Self {
+            tree,
+            announced: HashMap::new(),
+            sighted: HashSet::new(),
+            callers: HashSet::new(),
+            ever_watched: 0,
+            linkers: HashMap::new(),
+        }
     }
 
     /// The processes `pids` and those that descend from them now.
@@ -92,6 +101,9 @@ impl Processes {
         let all = proc.pids()?;
         for pid in pids {
             if !all.contains(pid) {
+                if let Some(inside) = Numbered::find(proc, *pid)? {
+                    bail!("there is no process {pid} here; in a container that is the number of {inside}: give that");
+                }
                 bail!("there is no process {pid}; `pgrep -a NAME` or --list shows what there is");
             }
         }
@@ -142,6 +154,7 @@ impl Processes {
     /// A process has called.
     pub fn note_call(&mut self, pid: u32) {
         self.note(pid);
+        self.callers.insert(pid);
         if let Some(linker) = self.linkers.get_mut(&pid) {
             linker.has_called = true;
         }
@@ -174,6 +187,7 @@ impl Processes {
     pub fn ended(&mut self, pid: u32) {
         self.announced.remove(&pid);
         self.sighted.remove(&pid);
+        self.callers.remove(&pid);
         self.linkers.remove(&pid);
         if let Some(tree) = &mut self.tree {
             tree.remove(&pid);
@@ -204,6 +218,7 @@ impl Processes {
         // The kernel side tells of each end; this is for words that were lost.
         let lives = |pid: u32| scanner.proc().stat(pid).is_ok_and(|stat| stat.state != b'Z');
         self.sighted.retain(|&pid| lives(pid));
+        self.callers.retain(|&pid| lives(pid));
         if let Some(tree) = &mut self.tree {
             tree.retain(|&pid, _| lives(pid));
         }
@@ -262,6 +277,39 @@ impl Processes {
     /// What has been said of a process.
     pub fn announced(&self, pid: u32) -> Option<&Announced> {
         self.announced.get(&pid)
+    }
+
+    /// Those that have a library in such a file.
+    pub fn with_library(&self, is_such: impl Fn(FileId) -> bool) -> impl Iterator<Item = u32> {
+        let announced = self.announced.iter();
+        announced.filter(move |(_, it)| it.libraries.iter().any(|library| is_such(library.id))).map(|(pid, _)| *pid)
+    }
+
+    /// How many library files a process has, as far as it has been announced.
+    pub fn library_files(&self, pid: u32) -> usize {
+        let libraries = self.announced.get(&pid).into_iter().flat_map(|announced| &announced.libraries);
+        libraries.map(|library| library.id).collect::<HashSet<FileId>>().len()
+    }
+
+    /// Which of the files `probed` is to make room for one of a process of user `uid`: one that no process maps; else one of the
+    /// user who has the most, if that is more than `uid` has, through which none of its processes has called.
+    pub fn to_give_up(&self, probed: impl Iterator<Item = FileId>, uid: u32) -> Option<FileId> {
+        let mut users: HashMap<FileId, (u32, bool)> = HashMap::new();
+        for (pid, announced) in &self.announced {
+            for library in &announced.libraries {
+                let user = users.entry(library.id).or_insert((announced.process.uid, false));
+                user.1 |= self.callers.contains(pid);
+            }
+        }
+        let mut files_of: HashMap<u32, Vec<(FileId, bool)>> = HashMap::new();
+        for id in probed {
+            let Some(&(user, has_called)) = users.get(&id) else { return Some(id) };
+            files_of.entry(user).or_default().push((id, has_called));
+        }
+        let own = files_of.get(&uid).map_or(0, Vec::len);
+        let (_, most) = files_of.iter().max_by_key(|(_, files)| files.len())?;
+        let unused = most.iter().find(|(_, has_called)| !has_called);
+        unused.filter(|_| most.len() > own + 1).map(|(id, _)| *id)
     }
 
     /// Those of which it was said that the returns of their calls are probed.
@@ -377,6 +425,40 @@ mod tests {
         // An end that nobody told of is noticed by looking.
         processes.scan(&mut Scanner::new()).unwrap();
         assert!(processes.sighted.is_empty(), "{:?}", processes.sighted);
+    }
+
+    #[test]
+    fn who_has_most_and_uses_nothing_yields() {
+        let library = |inode| Library {
+            kind: ingero_common::discover::LibraryKind::Cudart,
+            id: FileId { dev: 1, inode },
+            opened: FileId { dev: 1, inode },
+            path: Vec::new(),
+            open_path: "/".into(),
+            deleted: false,
+            soname: None,
+            version: None,
+            build_id: None,
+            is_static: false,
+        };
+        let own = ProcFs::default().process(std::process::id()).unwrap();
+        let mut processes = Processes::all();
+        // User 7 has files 1 to 3 and calls through 1 alone; user 8 has file 4.
+        for (pid, uid, inodes) in [(10, 7, 1..2), (11, 7, 2..4), (12, 8, 4..5)] {
+            let process = Process { pid, uid, ..own.clone() };
+            processes.announce(&Found { process, libraries: inodes.map(library).collect() }, Vec::new());
+        }
+        processes.note_call(10);
+        let file = |inode| FileId { dev: 1, inode };
+        let yields = |uid, inodes: &[u64]| processes.to_give_up(inodes.iter().copied().map(file), uid);
+        assert!([Some(file(2)), Some(file(3))].contains(&yields(9, &[1, 2, 3, 4])));
+        assert!(yields(8, &[1, 2, 3, 4]).is_some());
+        // Not for more of the same user's, not for one that has as many, and not what is used.
+        assert_eq!(yields(7, &[1, 2, 3, 4]), None);
+        assert_eq!(yields(8, &[1, 2, 4]), None);
+        assert_eq!(yields(9, &[1]), None);
+        // What nobody maps any more goes first.
+        assert_eq!(yields(7, &[1, 2, 5]), Some(file(5)));
     }
 
     #[test]

@@ -27,7 +27,7 @@
 //! ```
 
 use ingero_common::host::{
-    Interner, Limits, Loss, Losses, OffCpu, Pages, Side as Tracer, Task, TaskTable, Thread, Watch, WatchedPart, Watcher,
+    Interner, Limits, Loss, Losses, OffCpu, Pages, Side as Tracer, Task, TaskTable, Thread, Watch, Watcher,
 };
 use ingero_common::record::Host;
 
@@ -36,7 +36,7 @@ use crate::item::{Change, Kind, Side, Switch};
 use crate::merge::Entry;
 
 /// About 10 MiB in all; what a thread goes through within the window is some hundred entries.
-const LIMITS: Limits = Limits { entries: 80_000, threads: 32_768, processes: 16_384, callers_last: true };
+const LIMITS: Limits = Limits { entries: 80_000, threads: 16_384, processes: 16_384, callers_last: true };
 
 /// What is known of an input as a scheduler stream.
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,9 +126,9 @@ impl Attribution {
     }
 
     fn off_cpu(&mut self, switch: &Switch, start_ns: u64, end_ns: u64) -> OffCpu {
-        let had_cpu = switch.holder.as_ref().map_or(Task::default(), |holder| {
+        let had_cpu = switch.holder.as_ref().map_or(Task::default(), |(pid, comm)| {
             self.named += 1;
-            Task { pid: holder.pid, name: self.names.id(&holder.comm) }
+            Task { pid: *pid, name: self.names.id(comm) }
         });
         if self.named > Interner::MAX && self.names.is_full() {
             self.rename();
@@ -243,7 +243,8 @@ impl Attribution {
         let thread = kernel.tasks.find_thread_from(call.pid, call.tid, call.start_ns);
         let mut host = host::of(process, thread, &self.names, call);
         let watched = |(watcher, watch): (Watcher, &Watch)| {
-            watch.span_over(call.start_ns, call.end_ns).is_some_and(|part| self.tells(watcher, part, call.end_ns))
+            let is_open = watch.covers(call.start_ns, call.end_ns);
+            is_open.is_some_and(|is_open| self.tells(watcher, is_open, call.end_ns))
         };
         host.watched = process.watches().any(watched)
             && process.died_ns.is_none_or(|died_ns| call.end_ns <= died_ns)
@@ -260,12 +261,12 @@ impl Attribution {
     }
 
     /// Whether the input behind a watch is known to have told of everything up to `end_ns`.
-    fn tells(&self, watcher: Watcher, part: WatchedPart, end_ns: u64) -> bool {
+    fn tells(&self, watcher: Watcher, is_open: bool, end_ns: u64) -> bool {
         let Watcher::Input(Tracer::Sched, lane) = watcher else { return false };
         let input = &self.inputs[usize::from(lane)];
         // A recording cut in two goes on in an input that has no head of its own.
         let continued = |i: &Coverage| !i.headed && i.may_be_sched() && !i.finished && i.high_ns >= end_ns;
-        !part.is_open || input.high_ns >= end_ns || input.closed && self.inputs.iter().any(continued)
+        !is_open || input.high_ns >= end_ns || input.closed && self.inputs.iter().any(continued)
     }
 
     /// The `end` record of input `lane`: its watch ends, and that of the inputs that it continues.

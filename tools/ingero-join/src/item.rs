@@ -1,15 +1,11 @@
 //! What the merge and the attribution need to know of a line, taken from it once, in the reader's thread.
 
-use std::sync::Arc;
-
 use ingero_common::clock::parse_ts;
 use ingero_common::host::{Side as Tracer, State};
 use ingero_common::ndjson::Line;
 use ingero_common::record::{self, Parsed, Record, src};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use crate::holders::{Holder, Holders};
 
 /// Some whole lines of one input and what they say.
 #[derive(Debug, Default)]
@@ -97,8 +93,8 @@ pub(crate) struct Switch {
     pub(crate) state: State,
     /// The part at the end of the interval spent waiting for a CPU, in nanoseconds.
     pub(crate) runq_ns: u64,
-    /// Who had the CPU while the thread was runnable; never pid 0.
-    pub(crate) holder: Option<Arc<Holder>>,
+    /// Who had the CPU while the thread was runnable: its pid, which is never 0, and name.
+    pub(crate) holder: Option<(u32, Box<str>)>,
 }
 
 /// What happened to a task.
@@ -128,12 +124,12 @@ impl Batch {
     }
 
     /// Takes a line over.
-    pub(crate) fn push(&mut self, line: Line<'_>, holders: &mut Holders) {
+    pub(crate) fn push(&mut self, line: Line<'_>) {
         if line.too_long {
             return self.push_bad(line.number, "longer than 16 MiB".into());
         }
         let item = match record::parse(line.bytes) {
-            Parsed::Record(record) => Item::from_record(&record, line.bytes, holders),
+            Parsed::Record(record) => Item::from_record(&record, line.bytes),
             Parsed::Unknown => Item { time: loose_time(line.bytes), ..Item::other() },
             Parsed::Bad(reason) => return self.push_bad(line.number, reason.into()),
         };
@@ -165,14 +161,14 @@ impl Item {
         }
     }
 
-    fn from_record(record: &Record<'_>, line: &[u8], holders: &mut Holders) -> Self {
+    fn from_record(record: &Record<'_>, line: &[u8]) -> Self {
         Self {
             from: 0,
             to: 0,
             time: time_of(record.mono_ns, record.ts.as_deref(), record.dur_ns),
             pid: record.pid,
             tid: record.tid,
-            kind: Kind::of(record, line, holders),
+            kind: Kind::of(record, line),
             side: Side::of(&record.src),
             late: record.late,
             double: record.double,
@@ -192,14 +188,14 @@ impl Side {
 }
 
 impl Kind {
-    fn of(record: &Record<'_>, line: &[u8], holders: &mut Holders) -> Self {
+    fn of(record: &Record<'_>, line: &[u8]) -> Self {
         match &*record.src {
             s if src::is_call(s) => {
                 // A call told of while it hangs has another record to come, and the sleep that its thread is in has none yet.
                 let known = record.dur_ns.is_some() && !record.stuck;
                 Kind::Call { outermost: known && record.depth == 0 && record.host.is_none() && !record.double }
             }
-            src::SCHED => sched(record, holders),
+            src::SCHED => sched(record),
             src::MEM if &*record.op == "mm_page_alloc" => {
                 Kind::Pages { count: record.count.unwrap_or(1), bytes: record.bytes.unwrap_or(0) }
             }
@@ -209,9 +205,9 @@ impl Kind {
     }
 }
 
-fn sched(record: &Record<'_>, holders: &mut Holders) -> Kind {
+fn sched(record: &Record<'_>) -> Kind {
     let task = match &*record.op {
-        "sched_switch" => return Kind::Switch(switch(record, holders)),
+        "sched_switch" => return Kind::Switch(switch(record)),
         "sched_process_fork" => record.child_pid.map(|child_pid| Change::Fork { child_pid }),
         "sched_process_exec" => Some(Change::Exec),
         "thread_create" => record.child_tid.map(|child_tid| Change::ThreadCreate { child_tid }),
@@ -224,13 +220,13 @@ fn sched(record: &Record<'_>, holders: &mut Holders) -> Kind {
     task.map_or(Kind::Other, Kind::Change)
 }
 
-fn switch(record: &Record<'_>, holders: &mut Holders) -> Switch {
+fn switch(record: &Record<'_>) -> Switch {
     let state = State::from_letter(record.state.as_deref());
     let runq_ns = state.runq_ns(record.runq_ns, record.dur_ns.unwrap_or(0));
     // `by` took the CPU when the thread left, so it had it while a preempted thread waited. After a
     // sleep the thread waits for the CPU on which it comes back, and that one was `prev`'s.
     let who = if state == State::Preempted { record.by.as_ref() } else { record.prev.as_ref() };
-    let holder = who.filter(|who| runq_ns > 0 && who.pid != 0).map(|who| holders.get(who));
+    let holder = who.filter(|who| runq_ns > 0 && who.pid != 0).map(|who| (who.pid, (&*who.comm).into()));
     Switch { state, runq_ns, holder }
 }
 
@@ -302,7 +298,7 @@ mod tests {
 
     fn item(line: &str) -> Item {
         let mut batch = Batch::default();
-        batch.push(Line { bytes: line.as_bytes(), number: 1, too_long: false }, &mut Holders::new());
+        batch.push(Line { bytes: line.as_bytes(), number: 1, too_long: false });
         assert_eq!(batch.line(&batch.items[0]).len(), batch.bytes.len());
         batch.items.remove(0)
     }
@@ -322,7 +318,7 @@ mod tests {
         ))
         .kind
         {
-            Kind::Switch(s) => (s.state, s.runq_ns, s.holder.map(|h| h.pid)),
+            Kind::Switch(s) => (s.state, s.runq_ns, s.holder.map(|(pid, _)| pid)),
             other => panic!("{other:?}"),
         };
         let who = r#""by":{"pid":3,"tid":3,"comm":"b"},"prev":{"pid":4,"tid":4,"comm":"p"}"#;

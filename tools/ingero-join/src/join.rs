@@ -314,10 +314,12 @@ impl<'a> Join<'a> {
         }
         self.counts.written += counted;
         self.counts.double += u64::from(entry.double);
-        for (at, lane) in self.merge.lanes.iter().enumerate() {
-            self.attribution.read_up_to(at, lane.high_ns(), lane.has_ended());
-        }
         let call = call(entry).filter(|_| item.tid.is_some() && !entry.double);
+        if call.is_some() {
+            for (at, lane) in self.merge.lanes.iter().enumerate() {
+                self.attribution.read_up_to(at, lane.high_ns(), lane.has_ended());
+            }
+        }
         let host = call.map(|call| self.attribution.host(entry.domain, call));
         let (flag_late, flag_double) = (entry.late && !item.late, entry.double && !item.double);
         if let Some(mono_ns) = self.filter.moved(item, start_ns) {

@@ -22,7 +22,6 @@ mod edit;
 mod filter;
 mod format;
 mod frame;
-mod holders;
 mod host;
 mod item;
 mod join;

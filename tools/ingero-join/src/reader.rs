@@ -10,7 +10,6 @@ use anyhow::Context;
 use ingero_common::ndjson::LineReader;
 
 use crate::db;
-use crate::holders::Holders;
 use crate::item::Batch;
 use crate::queue::Hub;
 use crate::sources::Source;
@@ -42,11 +41,10 @@ fn read(hub: &Hub, lane: usize, source: &Source) -> anyhow::Result<()> {
         return db::read(path, |batch| hub.put(lane, batch));
     }
     let mut lines = LineReader::new(input.open()?);
-    let mut holders = Holders::new();
     let mut batch = Box::new(Batch::default());
     loop {
         match lines.next_line() {
-            Ok(Some(line)) => batch.push(line, &mut holders),
+            Ok(Some(line)) => batch.push(line),
             Ok(None) => break,
             Err(error) => {
                 hub.put(lane, batch);

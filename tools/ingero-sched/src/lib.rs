@@ -12,7 +12,7 @@ mod record;
 mod sample;
 
 use anyhow::{Context, ensure};
-use ingero_common::discover::{ProcFs, is_gone};
+use ingero_common::discover::{Numbered, ProcFs, is_gone};
 use ingero_common::exit::Exit;
 use ingero_common::fifo::Patience;
 use ingero_common::output::Output;
@@ -54,6 +54,12 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
         cu_init: options.finds_cuda(),
         ring_bytes: options.ring_size,
     };
+    for &pid in &options.pids {
+        // What `ps` shows in a container may be the number of somebody else here.
+        if let Some(inside) = Numbered::find(&ProcFs::default(), pid).context("listing /proc")? {
+            log.note(format!("in a container, {pid} is the number of {inside}; --pid takes the numbers of here"));
+        }
+    }
     let tracer = Tracer::new(&source, config)?;
     capture::run(options, tracer, source.name(), output, &stop, log)?;
     Ok(Exit::Ok)
@@ -65,6 +71,11 @@ fn check_pids(pids: &[u32]) -> anyhow::Result<()> {
         match proc.process(pid) {
             Ok(_) => {}
             Err(error) if is_gone(&error) => {
+                if let Some(inside) = Numbered::find(&proc, pid).context("listing /proc")? {
+                    anyhow::bail!(
+                        "there is no process {pid} here (--pid); in a container that is the number of {inside}: give that"
+                    );
+                }
                 let hidden = if rustix::process::geteuid().is_root() {
                     ""
                 } else {

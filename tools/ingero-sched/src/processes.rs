@@ -90,6 +90,7 @@ impl Processes {
         let Some(scanner) = self.scanner.as_mut().filter(|scanner| scanner.next <= Instant::now()) else {
             return Ok(false);
         };
+        scanner.libraries.follow_files(tracer, log);
         let scan = scanner.scanner.scan().context("looking for processes that use CUDA in /proc")?;
         scanner.next = Instant::now() + scanner.every;
         if scan.cost.denied > 0 && !std::mem::replace(&mut scanner.denied, true) {

@@ -13,7 +13,6 @@ use crate::blame::path;
 
 const SPAN_NS: u64 = 1000;
 const BEGIN_NS: u64 = 1_000_000_000;
-const THREAD: Thread = Thread { pid: 100, tid: 101, name: ingero_common::host::Name::NOBODY };
 
 /// A thread off the CPU: from, to, the letter of its state, how long it waited at the end. They may overlap, as those of two
 /// recordings do, and some are told of twice.
@@ -75,7 +74,8 @@ fn followed(sched: &str, from_ns: u64, to_ns: u64) -> Breakdown {
             other => panic!("{line}: {other:?}"),
         }
     }
-    path::breakdown(engine.sources(), THREAD, from_ns, to_ns, &[])
+    let thread = Thread { pid: 100, tid: 101, ..Thread::default() };
+    path::breakdown(engine.sources(), thread, from_ns, to_ns, &[])
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Causes and the breakdown that they make up: nanoseconds that always add up to the lost time.
 
-use ingero_common::host::{Interner, Task};
+use ingero_common::host::{Interner, Name, Task};
 use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
@@ -80,6 +80,8 @@ impl Serialize for Cause {
 pub(crate) struct Breakdown {
     lines: Vec<(Cause, Task, u64)>,
     unexplained_ns: u64,
+    /// In which operations the time of [`Cause::CudaCall`] was.
+    ops: Vec<(Name, u64)>,
 }
 
 impl Breakdown {
@@ -95,6 +97,22 @@ impl Breakdown {
         self.lines.push((cause, party, ns));
         if party != Task::default() && self.named(cause).count() > MAX_PARTIES {
             self.fold_smallest(cause);
+        }
+    }
+
+    /// Puts `ns` down to a call of `op` that `task` was in.
+    pub(crate) fn add_in_call(&mut self, task: Task, op: Name, ns: u64) {
+        self.add(Cause::CudaCall, task, ns);
+        self.add_op(op, ns);
+    }
+
+    /// Of very many operations, all but the first count as one.
+    fn add_op(&mut self, op: Name, ns: u64) {
+        let known = self.ops.iter().position(|(known, _)| *known == op);
+        match known.or((self.ops.len() >= MAX_PARTIES).then_some(MAX_PARTIES - 1)) {
+            Some(at) => self.ops[at].1 += ns,
+            None if ns > 0 => self.ops.push((op, ns)),
+            None => {}
         }
     }
 
@@ -114,6 +132,7 @@ impl Breakdown {
         for &(cause, party, ns) in &other.lines {
             self.add(cause, party, ns);
         }
+        other.ops.iter().for_each(|&(op, ns)| self.add_op(op, ns));
         self.unexplained_ns += other.unexplained_ns;
     }
 
@@ -128,6 +147,7 @@ impl Breakdown {
         for &(cause, party, part) in &self.lines {
             breakdown.add(cause, party, scale(part));
         }
+        self.ops.iter().for_each(|&(op, part)| breakdown.add_op(op, scale(part)));
         let rest = ns - breakdown.total_ns();
         match breakdown.lines.iter_mut().max_by_key(|(.., part)| *part) {
             Some(line) if line.2 > breakdown.unexplained_ns => line.2 += rest,
@@ -171,17 +191,19 @@ impl Breakdown {
             }
             // Equal parts in an order that doesn't depend on that of the records.
             who.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.pid, &a.comm).cmp(&(b.pid, &b.comm))));
-            let mut line = CauseLine { cause, ns, share: share(ns, total), who, ops: Vec::new() };
-            if cause == Cause::CudaCall {
-                // The names are those of operations; whose they are goes without saying.
-                line.ops = line.who.drain(..).map(|op| OpNs { op: op.comm, ns: op.ns }).collect();
-            }
             if ns > 0 {
-                causes.push(line);
+                let ops = if cause == Cause::CudaCall { self.ops(names) } else { Vec::new() };
+                causes.push(CauseLine { cause, ns, share: share(ns, total), who, ops });
             }
         }
         causes.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.cause.cmp(&b.cause)));
         causes
+    }
+
+    fn ops(&self, names: &Interner) -> Vec<OpNs> {
+        let mut ops: Vec<OpNs> = self.ops.iter().map(|&(op, ns)| OpNs { op: names.text(op).into(), ns }).collect();
+        ops.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.op.raw().cmp(b.op.raw())));
+        ops
     }
 
     fn named(&self, cause: Cause) -> impl Iterator<Item = (usize, &(Cause, Task, u64))> {

@@ -215,7 +215,7 @@ impl Path<'_> {
         for (op, ns) in self.own_calls(thread, since_ns, until_ns).collect::<Vec<_>>() {
             let ns = ns.min(left_ns);
             left_ns -= ns;
-            self.breakdown.add(Cause::CudaCall, Task { pid: thread.pid, name: op }, ns);
+            self.breakdown.add_in_call(thread.task(), op, ns);
         }
         let cause = if thread.pid == self.home { Cause::HostCpu } else { Cause::WorkerCpu };
         self.breakdown.add(cause, thread.task(), left_ns);

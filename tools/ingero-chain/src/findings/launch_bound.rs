@@ -11,7 +11,7 @@ use crate::findings::severity::{Certainty, Severity};
 use crate::findings::{About, Finder};
 use crate::gpu::counter;
 use crate::limits::{MIN_LAUNCHING, MIN_WAITS, SHORT_SHARE};
-use crate::process::class::Class;
+use crate::process::class::{Class, Doing};
 use crate::report::model::{Evidence, Extra, Finding, Kind, Launches};
 
 pub(crate) struct LaunchBound;
@@ -51,7 +51,8 @@ impl Finder for LaunchBound {
 }
 
 fn waits(about: &About<'_>) -> u64 {
-    about.account.tally.iter().filter(|((class, _), _)| *class == Class::GpuWait).map(|(_, (n, _))| n).sum()
+    let waits = |((doing, _), _): &(&(Doing, _), _)| matches!(doing, Doing::Wait | Doing::WaitToCopy);
+    about.account.tally.iter().filter(waits).map(|(_, (n, _))| n).sum()
 }
 
 fn launching_ns(about: &About<'_>) -> u64 {

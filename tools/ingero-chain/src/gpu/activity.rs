@@ -21,7 +21,7 @@ pub(crate) fn doing(record: &Record<'_>, function: Known, dur_ns: u64, cold: boo
         }
         Class::Copy if is_blocking_copy(record, function, dur_ns) => Doing::Copy,
         Class::Sync => Doing::Wait,
-        Class::Query if record.ret == Some(NOT_READY) => Doing::Wait,
+        Class::Query if record.ret == Some(NOT_READY) => Doing::Poll,
         Class::Alloc | Class::Free | Class::Register => Doing::Memory,
         Class::Load | Class::Instantiate | Class::Init => Doing::Load,
         _ if function.enqueues() => Doing::Enqueue,
@@ -88,7 +88,7 @@ mod tests {
             ("cudaMemsetAsync", "", Doing::Enqueue),
             ("cudaDeviceSynchronize", "", Doing::Wait),
             ("cudaEventSynchronize", "", Doing::Wait),
-            ("cudaStreamQuery", r#","ret":600"#, Doing::Wait),
+            ("cudaStreamQuery", r#","ret":600"#, Doing::Poll),
             ("cudaStreamQuery", r#","ret":0"#, Doing::Other),
             ("cudaMalloc", "", Doing::Memory),
             ("cudaFree", "", Doing::Memory),

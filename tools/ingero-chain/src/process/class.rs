@@ -146,6 +146,8 @@ pub(crate) enum Doing {
     Other,
     Memory,
     Load,
+    /// Asking a GPU that is at work.
+    Poll,
     Wait,
     /// The same at the beginning of a copy that blocks its caller: that copy is enqueued already.
     WaitToCopy,
@@ -165,7 +167,7 @@ impl Doing {
 
     /// Whether it waits for the GPU.
     pub(crate) fn waits(self) -> bool {
-        matches!(self, Doing::Wait | Doing::WaitToCopy)
+        matches!(self, Doing::Poll | Doing::Wait | Doing::WaitToCopy)
     }
 
     /// The class of its time, where the GPU is not idle.
@@ -174,7 +176,7 @@ impl Doing {
             Doing::Other => Class::OtherCall,
             Doing::Memory => Class::Memory,
             Doing::Load | Doing::ColdLaunch => Class::Load,
-            Doing::Wait | Doing::WaitToCopy => Class::GpuWait,
+            Doing::Poll | Doing::Wait | Doing::WaitToCopy => Class::GpuWait,
             Doing::Copy | Doing::Upload => Class::Copy,
             Doing::Enqueue => Class::Enqueue,
         }

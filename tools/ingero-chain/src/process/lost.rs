@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::blame::breakdown::Breakdown;
-use crate::limits::{FIRST_SLICE_NS, MAX_LATEST, MAX_LONGEST, MAX_SLICES};
+use crate::limits::{FIRST_SLICE_NS, MAX_FIRST, MAX_LATEST, MAX_LONGEST, MAX_SLICES};
 use crate::stats::quantiles::Quantiles;
 
 /// One interval in which the GPU waited, or may have.
@@ -106,6 +106,7 @@ pub(crate) struct LostSum {
     pub(crate) breakdown: Breakdown,
     pub(crate) lengths: Quantiles,
     pub(crate) grid: Grid,
+    first: Vec<Lost>,
     longest: BinaryHeap<Reverse<ByLength>>,
     latest: VecDeque<Lost>,
 }
@@ -126,6 +127,10 @@ impl LostSum {
         if self.latest.len() > MAX_LATEST
             && let Some(old) = self.latest.pop_front()
         {
+            if self.first.len() < MAX_FIRST {
+                self.first.push(old);
+                return;
+            }
             self.longest.push(Reverse(ByLength(old)));
             if self.longest.len() > MAX_LONGEST {
                 self.longest.pop();
@@ -133,10 +138,10 @@ impl LostSum {
         }
     }
 
-    /// Those that are kept one by one: the longest and the latest, in the order of time.
+    /// Those that are kept one by one: the first, the longest and the latest, in the order of time.
     pub(crate) fn kept(&self) -> Vec<&Lost> {
         let mut kept: Vec<&Lost> =
-            self.longest.iter().map(|Reverse(ByLength(lost))| lost).chain(&self.latest).collect();
+            self.longest.iter().map(|Reverse(ByLength(lost))| lost).chain(&self.first).chain(&self.latest).collect();
         kept.sort_by_key(|lost| lost.start_ns);
         kept
     }
@@ -172,8 +177,9 @@ mod tests {
         assert_eq!(sum.grid.slices.iter().sum::<u64>(), total);
         assert_eq!((sum.grid.slices.len(), sum.grid.slice_ns), (79, 256 * 10_000_000), "100 at most");
         let kept = sum.kept();
+        assert_eq!(kept[0].start_ns, 0);
         assert!(kept.iter().any(|lost| lost.start_ns == 77 * step_ns));
-        assert_eq!((sum.longest.len(), sum.latest().count()), (256, 256));
+        assert_eq!((sum.first.len(), sum.longest.len(), sum.latest().count()), (16, 256, 256));
         assert_eq!(kept.last().map(|lost| lost.start_ns), Some(19_999 * step_ns));
     }
 

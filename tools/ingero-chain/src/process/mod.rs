@@ -354,7 +354,9 @@ impl CudaProcess {
             sched_ns.min(calls_ns).min(until.now_ns.saturating_sub(until.delay_ns))
         };
         let at_work_ns = self.phases.at_work_ns(at_end);
-        let start_up_ns = at_work_ns.unwrap_or_else(|| self.phases.start_up_until_ns());
+        // One that never began its loop did nothing but start up.
+        let never = at_end && at_work_ns.is_none();
+        let start_up_ns = at_work_ns.unwrap_or_else(|| if never { u64::MAX } else { self.phases.start_up_until_ns() });
         let known_ns = if at_work_ns.is_none() { known_ns.min(start_up_ns) } else { known_ns };
         let (mut books, seen) = (std::mem::take(&mut self.books), &self.seen);
         let thread = |tid| seen.thread_of(pid, tid);

@@ -61,8 +61,8 @@ enum Held {
     Ended(Box<Open>),
 }
 
-/// Calls and nanoseconds by class and operation.
-pub(crate) type Tally = BTreeMap<(Class, GroupKey), (u64, u64)>;
+/// Calls and nanoseconds by what they do and operation, of those that keep the host and those that wait for the GPU.
+pub(crate) type Tally = BTreeMap<(Doing, GroupKey), (u64, u64)>;
 
 /// The state between two pieces.
 #[derive(Clone, Debug, Default)]
@@ -187,18 +187,14 @@ impl Sweep {
 
     /// Adds up what host calls take, and how often the GPU is waited for.
     fn note(&mut self, call: InCall, class: Class, ns: u64, context: &Context<'_>) {
-        let counts = match class {
-            Class::Memory | Class::Load | Class::GpuWait => true,
-            // Giving an idle GPU its data is what it waits for.
-            Class::Copy => call.doing == Doing::Copy,
-            _ => false,
-        };
+        let counts = matches!(class, Class::Memory | Class::Load | Class::GpuWait | Class::Copy);
         if class == Class::GpuWait && !self.held.iter().any(|held| matches!(held, Held::Lost { .. })) {
             self.waits.n += 1;
-            self.waits.short += u64::from(ns < SHORT_WAIT_NS);
+            // However short it is, a query that says "not ready" found the GPU at work.
+            self.waits.short += u64::from(ns < SHORT_WAIT_NS && call.doing != Doing::Poll);
         }
         if let Some(&key) = context.ops.get(call.op as usize).filter(|_| counts) {
-            let (n, sum_ns) = self.tally.entry((class, key)).or_default();
+            let (n, sum_ns) = self.tally.entry((call.doing, key)).or_default();
             (*n, *sum_ns) = (*n + 1, *sum_ns + ns);
         }
     }

@@ -53,6 +53,10 @@ fn of_kind(finding: &Finding) -> Option<Advice> {
             "warm up before the loop: load modules, instantiate graphs, and run each kernel once",
             format!("loading code took {took} of the loop"),
         ),
+        (Kind::HostCalls, _) if finding.lost.lost_ns == 0 => (
+            "copy from pinned memory with non_blocking=True, ahead of its use",
+            "a copy from pinned memory would return at once".to_owned(),
+        ),
         (Kind::HostCalls, _) => (
             "copy from pinned memory with non_blocking=True, and to the host in a stream of its own",
             format!("copies blocked the host for {took} of the loop"),

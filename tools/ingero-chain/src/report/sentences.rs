@@ -121,6 +121,13 @@ fn host_calls(finding: &Finding) -> String {
     };
     let ops: Vec<String> =
         finding.extra.ops.iter().take(3).map(|op| format!("{} of {}", count(op.n, "call"), op.op)).collect();
+    if finding.lost.lost_ns == 0 {
+        let took = Nanos(finding.extra.ops.iter().map(|op| op.ns).sum());
+        return format!(
+            "the GPU waited for copies that take {took} of the loop, from memory that is not pinned, it seems: {}",
+            ops.join(", ")
+        );
+    }
     let (lost, percent) = (Nanos(finding.lost.lost_ns), pct(finding.lost.lost_share));
     format!("{lost} of the loop ({percent}) went into {what}: {}", ops.join(", "))
 }

@@ -59,7 +59,7 @@ fn a_gpu_that_is_found_busy_waited_for_nobody() {
             let t = (3000 + 100 * i) * MS;
             s = s.call("cudaLaunchKernel", 100, t, 10_000);
             if lost {
-                s = s.put(json!({"src":"ingero","op":"lost","mono_ns":t + 50 * MS,"dur_ns":10,"stream":"cuda","count":1,"why":"sampled"}));
+                s = s.put(json!({"src":"ingero","op":"lost","mono_ns":t + 50 * MS - 5,"dur_ns":10,"stream":"cuda","count":1,"why":"sampled"}));
             }
             s = s.call("cudaDeviceSynchronize", 100, t + 50 * MS, wait_ms * MS + 10_000);
         }

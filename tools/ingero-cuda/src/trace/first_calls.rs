@@ -53,11 +53,12 @@ impl Sighting<'_> {
         spared: Spared,
     ) -> io::Result<()> {
         let Some(why) = processes.sighted(self.pid) else { return Ok(()) };
-        let ts = stream.ts(self.at_ns);
+        let at_ns = probes.all_seen_from(self.at_ns);
+        let ts = stream.ts(at_ns);
         stream.watch(Watch {
             src: "",
             op: "",
-            mono_ns: self.at_ns,
+            mono_ns: at_ns,
             ts,
             pid: self.pid,
             tid: self.pid,

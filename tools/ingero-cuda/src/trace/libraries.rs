@@ -7,9 +7,10 @@ use anyhow::Context;
 use ingero_common::clock::mono_ns;
 use ingero_common::discover::{FileId, Found, Library, LibraryKind, Seccomp, ldcache};
 use ingero_common::record::write::{Text, Watch};
-use ingero_common::text::{Nanos, Printable};
+use ingero_common::text::{Nanos, Printable, counted};
 use ingero_ebpf::attach::{Ends, Mode};
 
+use super::crowd::is_short_of_files;
 use super::{SCAN_SHARE, Trace};
 use crate::probes::NotProbed;
 
@@ -27,6 +28,10 @@ impl Trace<'_> {
         let mapped = found.iter().flat_map(|found| &found.libraries);
         for file in by_file(installed.iter().chain(mapped)) {
             let ends = if spared.contains(&file[0].id) { Ends::Entries } else { usual };
+            if self.probes.is_full() {
+                break;
+            }
+            // Of those that somebody writes to, the processes that map them tell.
             if let Err(NotProbed::Refused(why)) = self.probes.probe(&mut self.tracer, &file, ends) {
                 self.log.detail(format!("{}: {why}", Printable(&file[0].path)));
             }
@@ -37,7 +42,16 @@ impl Trace<'_> {
     pub(super) fn scan(&mut self) -> anyhow::Result<()> {
         self.early_scan = None;
         let started = Instant::now();
-        let scan = self.processes.scan(&mut self.scanner).context("cannot look at processes")?;
+        let scan = match self.processes.scan(&mut self.scanner) {
+            Ok(scan) => scan,
+            // It passes: others have them open.
+            Err(error) if is_short_of_files(&error) => {
+                self.log.detail(format!("cannot look at processes now: {error}"));
+                self.next_scan = Instant::now() + self.scan_interval();
+                return Ok(());
+            }
+            Err(error) => return Err(error).context("cannot look at processes"),
+        };
         for found in scan.appeared {
             let notes = self.probe(&found);
             self.announce(found, notes)?;
@@ -46,6 +60,7 @@ impl Trace<'_> {
             self.announce_now(&found, notes)?;
         }
         self.look_for_sandboxes()?;
+        self.try_left_out()?;
         for (tid, at_ns) in self.waiting.drain(..) {
             let waited = Nanos(mono_ns().saturating_sub(at_ns));
             if self.tracer.resume(tid, at_ns) {
@@ -72,10 +87,18 @@ impl Trace<'_> {
         let mut probed = 0;
         let pid = found.process.pid;
         let ends = self.ends(found.process.seccomp);
+        let mut room = FILES_OF_PROCESS.saturating_sub(self.processes.library_files(pid));
+        let mut left_out = 0;
         for file in by_file(&found.libraries) {
+            if !self.probes.knows(file[0].id) && (room == 0 || !self.make_room(found)) {
+                left_out += 1;
+                continue;
+            }
+            room = room.saturating_sub(1);
             match self.probes.probe(&mut self.tracer, &file, ends) {
                 Ok(()) => probed += 1,
                 Err(NotProbed::Gone) => {}
+                Err(NotProbed::Written) => self.probe_later(found),
                 Err(NotProbed::Refused(why)) => {
                     let note = format!("{}: {why}", Printable(&file[0].path));
                     if self.complained.insert(file[0].id) {
@@ -84,6 +107,12 @@ impl Trace<'_> {
                     notes.push(note);
                 }
             }
+        }
+        if left_out > 0 {
+            let files = counted(left_out, "library", "libraries");
+            notes.push(format!("{files} not probed: there are too many"));
+            self.tell_of_crowd(found, left_out);
+            self.probe_later(found);
         }
         if probed == 0 {
             return None;
@@ -134,8 +163,10 @@ impl Trace<'_> {
     }
 
     /// Writes the `watch` record of a process whose libraries are probed.
-    pub(super) fn announce(&mut self, found: Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
+    pub(super) fn announce(&mut self, mut found: Found, notes: Option<Vec<String>>) -> anyhow::Result<()> {
         let Some(notes) = notes else { return Ok(()) };
+        // Those come later, see `follow_files`.
+        found.libraries.retain(|library| self.probes.knows(library.id) && !self.probes.is_written_to(library.id));
         // It may have ended meanwhile, or the table be full: then its end is not told, and nothing else is amiss.
         let _ = self.tracer.watch_process(found.process.pid);
         match self.processes.keep_back(found, notes) {
@@ -156,7 +187,7 @@ impl Trace<'_> {
     }
 
     /// Writes what is known of an announced process, at `mono_ns`.
-    fn write_watch(&mut self, pid: u32, mono_ns: u64) -> anyhow::Result<()> {
+    pub(super) fn write_watch(&mut self, pid: u32, mono_ns: u64) -> anyhow::Result<()> {
         let Some(announced) = self.processes.announced(pid) else { return Ok(()) };
         let returns = self.has_returns(announced.process.seccomp, &announced.libraries);
         let lost_returns = announced.returns && !returns;
@@ -206,6 +237,10 @@ impl Trace<'_> {
         Ok(())
     }
 }
+
+/// Library files of one process that are probed at most. Programs have three or four; Python environments with several
+/// frameworks have been seen with a dozen.
+const FILES_OF_PROCESS: usize = 32;
 
 /// Libraries by the file they are in, drivers last: a driver that is probed before the runtime that calls it shows calls as
 /// outermost that are not.

@@ -1,5 +1,7 @@
 //! The running tracer: records out of the ring, libraries into it, and the account of both.
 
+mod crowd;
+mod files;
 mod first_calls;
 mod libraries;
 mod linkers;
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
-use ingero_common::discover::{FileId, ProcFs, Scanner, may_look_at_others};
+use ingero_common::discover::{FileId, Found, Numbered, ProcFs, Scanner, may_look_at_others};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
 use ingero_common::record::write::{self, Text};
@@ -19,7 +21,8 @@ use ingero_common::stream::Stream;
 use ingero_common::text::{Log, Nanos, Printable, counted};
 use ingero_ebpf::cuda::record::{Record, parse};
 use ingero_ebpf::cuda::{Config, Tracer};
-use ingero_ebpf::load::Kernel;
+use ingero_ebpf::guard::Kept;
+use ingero_ebpf::load::{Kernel, allow_many_files, open_files};
 use ingero_ebpf::ring::MAX_WAIT;
 use serde::Serialize;
 
@@ -42,6 +45,9 @@ const AFTER_EXEC: Duration = Duration::from_millis(20);
 const TREE_SCAN_INTERVAL: Duration = Duration::from_millis(50);
 /// How often all threads are looked at for calls that hang: at least and at most.
 const LOOK_INTERVAL: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How often it is tried to probe a file that somebody writes to: two system calls, and a program that maps it when the
+/// writer is done ought to be seen.
+const WRITTEN_INTERVAL: Duration = Duration::from_millis(2);
 /// Looking takes this part of the time at most.
 const SCAN_SHARE: u32 = 20;
 
@@ -71,6 +77,12 @@ pub struct Trace<'o> {
     spared: Spared,
     /// Files of which it was said that they cannot be probed.
     complained: HashSet<FileId>,
+    /// Processes with libraries that somebody writes to.
+    not_yet: Vec<Found>,
+    /// Processes of which it was said that some of their libraries are not probed.
+    crowds: HashSet<u32>,
+    /// The probes on dynamic linkers.
+    hooks: Vec<Kept>,
     next_scan: Instant,
     /// A scan before the next regular one.
     early_scan: Option<Instant>,
@@ -130,19 +142,25 @@ impl<'o> Trace<'o> {
             }
             new = processes.add_descendants(&ProcFs::default()).context("cannot list processes")?;
         }
+        let mut probes = Probes::new().context("cannot guard library files")?;
+        probes.limit_by(open_files(), tracer.mode());
         tracer.ring().wake_on(stop.fd()).context("cannot wait for signals")?;
+        tracer.ring().wake_on(probes.guard().fd()).context("cannot wait for changes of files")?;
         Ok(Self {
             options,
             log,
             stop,
             tracer,
-            probes: Probes::default(),
+            probes,
             processes,
             scanner: Scanner::new(),
             stream: Stream::new(output, "cuda", TOOL, env!("CARGO_PKG_VERSION")),
             losses: Losses::default(),
             spared,
             complained: HashSet::new(),
+            not_yet: Vec::new(),
+            crowds: HashSet::new(),
+            hooks: Vec::new(),
             next_scan: Instant::now(),
             early_scan: None,
             last_pid: 0,
@@ -195,6 +213,14 @@ impl<'o> Trace<'o> {
                 [] => "no process uses CUDA yet; waiting for one".to_owned(),
                 pids => format!("no CUDA library in process {} yet; waiting for it", join(pids)),
             });
+            // What `ps` shows in a container may be the number of somebody else here.
+            for &pid in &self.options.pids {
+                if let Some(inside) = Numbered::find(self.scanner.proc(), pid).context("cannot list processes")? {
+                    self.log.note(format!(
+                        "in a container, {pid} is the number of {inside}; --pid takes the numbers of here"
+                    ));
+                }
+            }
         }
         Ok(())
     }
@@ -217,6 +243,11 @@ impl<'o> Trace<'o> {
         let started = result?;
         self.processes.add_root(pid(&started));
         Ok(started)
+    }
+
+    /// Lifts the limit of open files, and with it that of probed libraries. A command that is started after this inherits it.
+    pub fn allow_many_files(&mut self) {
+        self.probes.limit_by(allow_many_files(), self.tracer.mode());
     }
 
     /// Traces until there is a reason to end. `has_ended` tells whether the command has, if there is one.
@@ -249,6 +280,9 @@ impl<'o> Trace<'o> {
             if end.is_some_and(|end| now >= end) {
                 return Ok(Ended::Done);
             }
+            if self.probes.guard().took_off_probes() || self.probes.is_waiting() {
+                self.follow_files()?;
+            }
             if !self.waiting.is_empty() || now >= self.next_scan || self.early_scan.is_some_and(|at| now >= at) {
                 self.scan()?;
             }
@@ -271,7 +305,8 @@ impl<'o> Trace<'o> {
             if count < BATCH {
                 // Nothing is pending: whoever reads gets what there is, and we sleep.
                 self.stream.out().flush()?;
-                let due = [Some(next_check), Some(next_look), Some(self.next_scan), self.early_scan, end]
+                let retry = self.probes.is_waiting().then(|| Instant::now() + WRITTEN_INTERVAL);
+                let due = [Some(next_check), Some(next_look), Some(self.next_scan), self.early_scan, retry, end]
                     .into_iter()
                     .flatten()
                     .min();
@@ -363,7 +398,7 @@ impl<'o> Trace<'o> {
         if let Err(error) = self.tracer.stop(self.stopped_ns) {
             self.log.warn(format!("calls of the next moment may be wrong: cannot tell the kernel to stop: {error}"));
         }
-        self.tracer.unhook_linker();
+        self.hooks.clear();
         self.probes.detach();
         self.log.detail(format!("detached in {}", Nanos(elapsed_ns(started))));
     }
@@ -376,6 +411,7 @@ impl<'o> Trace<'o> {
         while self.drain()? > 0 {}
         self.tracer.record_open_calls().context("cannot look for open calls")?;
         while self.drain()? > 0 {}
+        self.tell_of_open_gaps()?;
         let counters = self.losses.look(&mut self.tracer, &mut self.stream)?;
         let (written, lost) = (self.stream.written(), self.stream.lost_total());
         self.stream.end(counters.seen, self.stopped_ns)?;

@@ -31,7 +31,6 @@ use rusqlite::Connection;
 
 use crate::db::query::{Event, Facts};
 use crate::db::row::{Renderer, Row};
-use crate::holders::Holders;
 use crate::item::{Batch, Item, Kind};
 
 /// Calls of one thread that are open at once: a runtime call contains a driver call, and hardly ever another.
@@ -65,7 +64,6 @@ struct Import<'a> {
     facts: &'a Facts,
     renderer: Renderer<'a>,
     batch: Box<Batch>,
-    holders: Holders,
     lines: u64,
     held: BinaryHeap<Reverse<Held>>,
     rows: u64,
@@ -108,7 +106,6 @@ impl<'a> Import<'a> {
             facts,
             renderer: Renderer::new(facts, name),
             batch: Box::default(),
-            holders: Holders::new(),
             lines: 0,
             held: BinaryHeap::new(),
             rows: 0,
@@ -203,7 +200,7 @@ impl<'a> Import<'a> {
     fn push_line(&mut self, row: &Row) -> anyhow::Result<()> {
         self.lines += 1;
         let bytes = self.renderer.line(row)?;
-        self.batch.push(Line { bytes, number: self.lines, too_long: false }, &mut self.holders);
+        self.batch.push(Line { bytes, number: self.lines, too_long: false });
         Ok(())
     }
 }

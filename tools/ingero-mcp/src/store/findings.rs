@@ -118,14 +118,26 @@ fn reasons(connection: &Connection, report: &Report) -> rusqlite::Result<()> {
                 blame.execute(params![f.id.raw(), name, who.pid, who.comm.raw(), int(who.ns)])?;
             }
             for op in &cause.ops {
-                ops.execute(params![f.id, name, op.op, None::<&str>, None::<i64>, int(op.ns)])?;
+                ops.execute(params![f.id.raw(), name, op.op.raw(), None::<&str>, None::<i64>, int(op.ns)])?;
             }
         }
         for op in &f.extra.ops {
-            ops.execute(params![f.id, None::<&str>, op.op, op.dir, int(op.n), int(op.ns)])?;
+            ops.execute(params![
+                f.id.raw(),
+                None::<&str>,
+                op.op.raw(),
+                op.dir.as_ref().map(|dir| dir.raw()),
+                int(op.n),
+                int(op.ns)
+            ])?;
         }
         for one in &f.story.advice {
-            advice.execute(params![f.id, one.text, one.because, Some(one.up_to_ns).filter(|&ns| ns > 0).map(int)])?;
+            advice.execute(params![
+                f.id.raw(),
+                one.text,
+                one.because,
+                Some(one.up_to_ns).filter(|&ns| ns > 0).map(int)
+            ])?;
         }
     }
     Ok(())

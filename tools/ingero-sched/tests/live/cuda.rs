@@ -96,3 +96,32 @@ fn no_probe_stays() {
     drop(sched);
     held.must_be_gone();
 }
+
+/// In the copy that takes its place, the function lies elsewhere. The kernel keeps breakpoints by file and offset.
+#[test]
+fn a_library_that_is_overwritten_harms_nobody_and_is_probed_again() {
+    let _machine = Machine::take();
+    let place = tempfile::tempdir().unwrap();
+    let library = place.path().join("libcuda.so.1");
+    std::fs::copy(ingero_workload::stub_dir().join("libcuda.so.1"), &library).unwrap();
+    let known = user_of(&library, "cuda", "0");
+    let mut sched = Background::start(tool().args(["--no-sys", "--verbose", "--scan-interval", "50ms"]));
+    sched.wait_for("the watch on the first", |r| is_watch(r, known.pid()));
+    let probed = format!("cuInit in {} is probed", library.display());
+    let copied = std::process::Command::new("cp").arg(workload::odd_libcuda()).arg(&library).status().unwrap();
+    assert!(copied.success());
+    sched.wait_until("the second probe", |_, stderr| stderr.matches(&probed).count() == 2);
+
+    let mut next = user_of(&library, "cuda", "0");
+    next.go();
+    next.wait_for("to_ns");
+    let pid = next.pid();
+    sched.wait_for("its watch record", |r| is_watch(r, pid) && r["why"] == "cuda");
+    let records = stop(sched);
+    // At the instant of its call: by the probe, and not by a look.
+    let watch_ns = records.0.iter().find(|r| is_watch(r, pid)).unwrap()["mono_ns"].as_u64().unwrap();
+    assert!((next.said("before_ns")..next.said("after_ns")).contains(&watch_ns), "{watch_ns}");
+    for mut workload in [known, next] {
+        workload.end();
+    }
+}

@@ -2,6 +2,7 @@
 
 Used by the scripts beside it, whose last line on stdout is a JSON object to be held against what a trace of the same run says.
 """
+import contextlib
 import json
 import os
 import tempfile
@@ -56,6 +57,7 @@ class Loop:
 
     def __init__(self, profile=False):
         self.waited_ns = self.count = 0
+        self.spent = {}
         self.workers = {}
         self.profiler = profiler() if profile else None
 
@@ -66,6 +68,15 @@ class Loop:
             self.main_before = [int(number) for number in f.read().split()]
         self.began_ns = time.monotonic_ns()
         return self
+
+    @contextlib.contextmanager
+    def timed(self, part):
+        """Adds the time of a block to `spent[part]`."""
+        began = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.spent[part] = self.spent.get(part, 0) + time.perf_counter_ns() - began
 
     def batches(self, source):
         """The items of `source`, counting the time spent in asking for them."""
