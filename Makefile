@@ -4,7 +4,7 @@
 #   make test          everything that a change must pass, on live probes (as root); .ci/run calls it
 #
 #   make test-kernels  the tests on live probes, on Debian's Linux 6.1 and 6.12 under qemu (KERNELS=..., TESTS=...)
-#   make test-limits  each threshold of ingero-chain pushed: a test or a case must notice (an hour; ENTRIES=... for some)
+#   make test-limits   each threshold of ingero-chain pushed: a test or a case must notice (an hour; ENTRIES=... for some)
 #   make build         release binaries in target/release
 #   make install       binaries, man pages and shell completions below PREFIX (/usr/local), DESTDIR in front
 #   make cases         the cases of tests/cases only
