@@ -4,6 +4,7 @@
 #   make test          everything that a change must pass, on live probes (as root); .ci/run calls it
 #
 #   make test-kernels  the tests on live probes, on Debian's Linux 6.1 and 6.12 under qemu (KERNELS=..., TESTS=...)
+#   make test-limits   each threshold of ingero-chain pushed: a test or a case must notice (an hour; ENTRIES=... for some)
 #   make build         release binaries in target/release
 #   make install       binaries, man pages and shell completions below PREFIX (/usr/local), DESTDIR in front
 #   make cases         the cases of tests/cases only
@@ -31,6 +32,9 @@ test: test-tools
 
 test-kernels: kernel-tools
 	CARGO=$(CARGO) python3 tests/kernels/run.py $(KERNELS) $(addprefix --test ,$(TESTS))
+
+test-limits:
+	python3 tests/scripts/mutate.py $(ENTRIES)
 
 cases: build
 	python3 tests/cases/check.py $(BIN)
@@ -65,4 +69,4 @@ clean:
 	$(CARGO) clean
 	rm -rf tests/.cache
 
-.PHONY: build run test test-kernels cases bench install build-tools test-tools kernel-tools clean
+.PHONY: build run test test-kernels test-limits cases bench install build-tools test-tools kernel-tools clean

@@ -1,4 +1,4 @@
-//! ingero-chain as a library: a stream of records in, a [`Report`] out.
+//! ingero-chain as a library: a stream of records in, a report out.
 //!
 //! ```text
 //! input      what did the stream say?                       records, losses, samples of the machine

@@ -119,7 +119,7 @@ pub(crate) const CPUS_FREE_BELOW_PCT: f64 = 90.0;
 pub(crate) const STEAL_FROM_PCT: f64 = 5.0;
 /// The kernel may mark one victim twice within one kill, in this time: before the process is first seen, too, and after its
 /// exit.
-/// Test: `one_victim_is_told_of_once`.
+/// Test: `one_kill_is_told_once_and_unknown_memory_stays_unknown`.
 pub(crate) const SAME_KILL_NS: u64 = 1_000_000_000;
 
 // Definitions: findings.
@@ -187,16 +187,16 @@ pub(crate) const STOPPING_NS: u64 = 2_000_000_000;
 /// Test: `a_stretch_is_judged_when_what_is_late_has_come`.
 pub(crate) const SETTLE_NS: u64 = 2_500_000_000;
 /// A thread that has been silent so long is not waited for: ingero-cuda tells of a call that hangs by then (`--stuck`).
-/// Test: `what_is_counted_while_a_thread_is_silent_stays_and_adds_up`.
+/// Test: `a_silent_thread_is_waited_for_so_long`.
 pub(crate) const SILENT_NS: u64 = 10_000_000_000;
 /// No machine has been up for 146 years.
-/// Test: `a_time_out_of_this_world_moves_nothing`.
+/// Test: `a_record_from_the_end_of_time_is_none`.
 pub(crate) const ABSURD_NS: u64 = 1 << 62;
 
 // Bounds.
 
 /// Old intervals are dropped, and lost time settled, once in so many records.
-/// Test: `the_past_is_dropped_now_and_then`.
+/// Test: `what_can_be_counted_is_counted_now_and_then`.
 pub(crate) const HOUSEKEEPING: u64 = 16_384;
 /// Pieces of the recent past of a process that are kept one by one. Of older ones in which no time was lost only sums are, of
 /// which a late call takes its part.
@@ -224,11 +224,12 @@ pub(crate) const MAX_EARLY: usize = 65_536;
 /// The longest occurrences of a finding that are kept one by one…
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_LONGEST: usize = 256;
-/// …and the latest.
-/// The first occurrences of a finding that are kept one by one: where it began.
-pub(crate) const MAX_FIRST: usize = 16;
+/// …and the latest…
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_LATEST: usize = 256;
+/// …and the first: where it began.
+/// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
+pub(crate) const MAX_FIRST: usize = 16;
 /// Slices of the recording in which lost time is summed up for each finding.
 /// Test: `whatever_is_dropped_sums_stay_and_the_first_and_the_longest_are_kept`.
 pub(crate) const MAX_SLICES: usize = 100;
@@ -244,9 +245,6 @@ pub(crate) const MAX_PARTIES: usize = 32;
 /// Hand-overs followed from one instant back to another. Real queues need two or three.
 /// Test: `hand_overs_are_followed_so_far_and_no_further`.
 pub(crate) const MAX_HOPS: u32 = 64;
-/// Off-CPU intervals looked at for one lost interval: some seconds' work at most.
-/// Test: `a_path_of_too_many_steps_is_cut_off`.
-pub(crate) const MAX_STEPS: u32 = 2_000_000;
 /// Streams told apart; beyond, only waiting for the whole device proves anything.
 /// Test: `too_many_streams_prove_nothing_until_the_device_is_waited_for`.
 pub(crate) const MAX_STREAMS: usize = 256;
@@ -260,7 +258,7 @@ pub(crate) const MAX_FUNCS: usize = 65_536;
 /// Test: `names_beyond_the_bounds_are_not_told_apart`.
 pub(crate) const MAX_ENTRY_OPS: usize = 512;
 /// Threads that are known to work; with more of them, all are thought to.
-/// Test: `names_beyond_the_bounds_are_not_told_apart`.
+/// Test: `looks_count_as_calls_where_too_many_threads_work`.
 pub(crate) const MAX_WORKERS: usize = 4_096;
 /// Open calls that are remembered.
 /// Test: `names_beyond_the_bounds_are_not_told_apart`.
@@ -278,7 +276,7 @@ pub(crate) const MAX_YOUNG: usize = 256;
 /// Test: `groups_beyond_the_bound_are_by_operation_only`.
 pub(crate) const MAX_GROUPS: usize = 512;
 /// Durations kept as they are; of more, a histogram is.
-/// Test: `small_sets_are_exact`.
+/// Test: `of_more_than_4096_a_histogram_is_kept`.
 pub(crate) const MAX_EXACT: usize = 4_096;
 /// Occurrences listed for one finding.
 /// Test: `a_finding_lists_so_many_occurrences`.
@@ -293,10 +291,10 @@ pub(crate) const MAX_STATS: usize = 100_000;
 /// Test: `processes_that_have_ended_are_forgotten`.
 pub(crate) const MAX_CUDA: usize = 1_024;
 /// Samples of the machine that are kept: about 4.5 hours at one a second.
-/// Test: `old_samples_and_kills_are_dropped`.
+/// Test: `old_samples_are_dropped`.
 pub(crate) const MAX_SAMPLES: usize = 16_384;
 /// Kills for memory that are remembered; the oldest go.
-/// Test: `old_samples_and_kills_are_dropped`.
+/// Test: `old_kills_are_dropped`.
 pub(crate) const MAX_KILLS: usize = 256;
 /// Hosts that the report names.
 /// Test: `so_many_hosts_are_named`.

@@ -275,7 +275,7 @@ mod tests {
         breakdown.add_unexplained(5);
         let causes = breakdown.causes(&names);
         assert_eq!((breakdown.total_ns(), causes.len(), causes[0].ns), (500_505, 1, 500_500));
-        assert_eq!((causes[0].who.len(), causes[0].who[0].pid), (MAX_PARTIES, 1000));
+        assert_eq!((causes[0].who.len(), causes[0].who[0].pid), (32, 1000));
         let mut twice = breakdown.clone();
         twice.add_all(&breakdown);
         assert_eq!(twice.total_ns(), 2 * breakdown.total_ns());

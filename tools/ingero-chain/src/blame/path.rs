@@ -36,8 +36,8 @@
 //! The GPU's process may be in CUDA calls meanwhile, of which none gives the GPU anything to do: where its thread is on a CPU
 //! in one, the cause is that call.
 //!
-//! It ends: each hop looks at a part of the stretch that ends no later, hops are at most `MAX_HOPS` deep,
-//! and the intervals looked at are counted. What a limit cuts off is named, not guessed.
+//! It ends: each hop looks at a part of the stretch that ends no later, and hops are at most `MAX_HOPS` deep. What that cuts off
+//! is named, not guessed.
 
 use ingero_common::host::{
     CpuTimeline, Losses, Name, OffCpu, OffCpuPart, Side, State, Task, TaskTable, Thread, Until, WatchedPart,
@@ -45,7 +45,7 @@ use ingero_common::host::{
 
 use crate::blame::breakdown::{Breakdown, Cause};
 use crate::input::samples::{Quota, Samples};
-use crate::limits::{LONGEST_TURN_NS, MAX_HOPS, MAX_STEPS, STRAIGHT_BACK_NS};
+use crate::limits::{LONGEST_TURN_NS, MAX_HOPS, STRAIGHT_BACK_NS};
 
 /// Everything the path is read from.
 #[derive(Clone, Copy, Debug)]
@@ -93,14 +93,7 @@ pub(crate) fn breakdown(
     to_ns: u64,
     calls: &[OwnCall],
 ) -> Breakdown {
-    let mut path = Path {
-        sources,
-        home: thread.pid,
-        calls,
-        breakdown: Breakdown::default(),
-        steps_left: MAX_STEPS,
-        throttled_ns: 0,
-    };
+    let mut path = Path { sources, home: thread.pid, calls, breakdown: Breakdown::default(), throttled_ns: 0 };
     path.follow(thread, from_ns, to_ns, 0);
     debug_assert_eq!(path.breakdown.total_ns(), to_ns.saturating_sub(from_ns), "causes must add up to the stretch");
     path.breakdown
@@ -117,7 +110,6 @@ struct Path<'a> {
     home: u32,
     calls: &'a [OwnCall],
     breakdown: Breakdown,
-    steps_left: u32,
     /// Waiting put down to the quota although somebody else had the CPU: no more than the counters grew.
     throttled_ns: u64,
 }
@@ -127,7 +119,7 @@ impl Path<'_> {
         if from_ns >= to_ns {
             return;
         }
-        if hops > MAX_HOPS || self.steps_left == 0 {
+        if hops > MAX_HOPS {
             return self.unknown(thread, to_ns - from_ns);
         }
         let tasks = self.sources.tasks;
@@ -146,7 +138,6 @@ impl Path<'_> {
             at_ns = known_ns;
         }
         let offs: Vec<OffCpuPart<'_>> = instance.off_cpu(at_ns, to_ns).collect();
-        self.steps_left = self.steps_left.saturating_sub(offs.len() as u32);
         for (off, waker) in offs.iter().zip(ended_by(&offs)) {
             self.on_cpu(thread, at_ns, off.start_ns);
             self.asleep(thread, off, waker, hops);
@@ -272,12 +263,10 @@ impl Path<'_> {
     }
 
     /// Who had the CPU that `thread` waited for in [`from_ns`, `to_ns`], as far as its switches tell.
-    fn holders(&mut self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64) -> Vec<(Thread, u64)> {
+    fn holders(&self, thread: Thread, off: &OffCpu, from_ns: u64, to_ns: u64) -> Vec<(Thread, u64)> {
         let Some(cpu) = off.waited_on else { return Vec::new() };
         let lost_ns = self.sources.losses.last_ns(to_ns);
-        let had = self.sources.cpu_timeline.holders(u32::from(cpu), thread, from_ns, to_ns, lost_ns);
-        self.steps_left = self.steps_left.saturating_sub(had.len() as u32);
-        had
+        self.sources.cpu_timeline.holders(u32::from(cpu), thread, from_ns, to_ns, lost_ns)
     }
 
     /// Nothing is known about `thread` but its name, for `ns`.
@@ -325,7 +314,64 @@ pub(crate) fn doubtful_ns(losses: &Losses, pid: u32, from_ns: u64, to_ns: u64) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::model::{Finding, Kind};
+    use crate::testing::{MS, Stream, US, found};
     use ingero_common::host::Loss;
+
+    /// The gap of a process that has nothing enqueued from 1 ms to `to_us` and of which the records are those of `during`.
+    fn gap(to_us: u64, during: impl FnOnce(&mut Stream)) -> Finding {
+        let mut stream = Stream::watched();
+        stream.launches(0);
+        stream.call("cudaDeviceSynchronize", 40, 960);
+        during(&mut stream);
+        stream.call("cudaLaunchKernel", to_us, 10);
+        stream.end(to_us + 10);
+        found(&stream.report(), Kind::Gap)[0].clone()
+    }
+
+    fn cause_us(gap: &Finding, cause: Cause) -> u64 {
+        gap.lost.causes.iter().find(|line| line.cause == cause).map_or(0, |line| line.ns / US)
+    }
+
+    #[test]
+    fn a_long_wait_while_cpus_are_free_is_the_quota() {
+        let waits = |wait_us: u64, cpu_pct: u32, throttled_us: u64| {
+            let rival = r#"{"pid":200,"tid":200,"comm":"stress"}"#;
+            let gap = gap(30_000, |stream| {
+                let rest = format!(
+                    r#""src":"sched","op":"sched_switch","pid":100,"tid":100,"comm":"train","state":"R","by":{rival},"prev":{rival}"#
+                );
+                stream.put(2_000, wait_us, &rest);
+                let quota = format!(r#"[{{"cgroup":"/c","pids":[100],"throttled_ns":{}}}]"#, throttled_us * US);
+                stream.put(0, 30_000, &format!(r#""src":"sys","op":"sample","cpu_pct":{cpu_pct},"quota":{quota}"#));
+            });
+            (cause_us(&gap, Cause::Quota), cause_us(&gap, Cause::CpuWait))
+        };
+        assert_eq!((waits(10_000, 50, 90_000), waits(9_999, 50, 90_000)), ((10_000, 0), (0, 9_999)));
+        assert_eq!(waits(20_000, 50, 15_000), (15_000, 5_000), "no more than was counted");
+        assert_eq!((waits(20_000, 95, 90_000), waits(20_000, 50, 0)), ((0, 20_000), (0, 20_000)));
+    }
+
+    #[test]
+    fn hand_overs_are_followed_so_far_and_no_further() {
+        // Thread 100 is woken by 101, that one a little before by 102, and so on; the last one ran all the time.
+        let chain = |hand_overs: u32| {
+            gap(1_000_000, |stream| {
+                for n in (0..hand_overs).rev() {
+                    let (tid, waker) = (100 + n, 101 + n);
+                    let rest = format!(
+                        r#""src":"sched","op":"sched_switch","pid":100,"tid":{tid},"comm":"t{tid}","state":"S","runq_ns":0,"waker":{{"pid":100,"tid":{waker},"comm":"t{waker}"}}"#
+                    );
+                    stream.put(500, 900_000 - u64::from(n) * 1_000, &rest);
+                }
+            })
+        };
+        let (all, cut) = (chain(64), chain(65));
+        assert_eq!((cause_us(&all, Cause::HostCpu), all.lost.unexplained_ns), (999_000, 0));
+        // What the last of them did until it woke the one before it.
+        assert_eq!(cut.lost.unexplained_ns, (900_500 - 64_000 - 1_000) * US);
+        assert_eq!(cut.lost.lost_ns, 999 * MS);
+    }
 
     #[test]
     fn a_loss_casts_doubt_on_the_silence_before_it() {

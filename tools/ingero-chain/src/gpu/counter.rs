@@ -80,7 +80,7 @@ mod tests {
         stream.report()
     }
 
-    fn each_second<'a>(pct: &'a [u32]) -> Vec<(u64, u64, &'a [u32])> {
+    fn each_second(pct: &[u32]) -> Vec<(u64, u64, &[u32])> {
         (0..10).map(|second| (1 + second * 1_000, 1_000, pct)).collect()
     }
 

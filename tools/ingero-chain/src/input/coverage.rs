@@ -64,3 +64,17 @@ impl Coverage {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_hosts_are_named() {
+        let mut coverage = Coverage::default();
+        (0..20).for_each(|n| coverage.host(Traced::from(&*format!("node{}", n / 2))));
+        assert_eq!(coverage.hosts.len(), 8);
+        (0..20).for_each(|n| coverage.host(Traced::from(&*format!("node{n}"))));
+        assert_eq!(coverage.hosts.len(), 8);
+    }
+}

@@ -282,3 +282,112 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BASE_NS, MS, Stream, feed};
+
+    /// A GPU that is idle from 1 to 10 ms; thread 101 made a call at the beginning and none since.
+    fn idle() -> Engine {
+        let mut stream = Stream::default();
+        stream.put(0, 0, r#""src":"ingero","op":"watch","pid":100,"tid":100,"comm":"train","stream":"cuda""#);
+        stream.call_of(101, "cudaEventCreate", 0, 1, "");
+        stream.launches(10);
+        stream.call("cudaDeviceSynchronize", 50, 950);
+        stream.launches(10_000);
+        let mut engine = Engine::default();
+        stream.lines.iter().for_each(|line| feed(&mut engine, line));
+        engine
+    }
+
+    /// Another process is heard of then.
+    fn later(engine: &mut Engine, at_ns: u64) {
+        feed(engine, &format!(r#"{{"src":"sched","op":"thread_exit","mono_ns":{},"pid":7,"tid":8}}"#, BASE_NS + at_ns));
+    }
+
+    fn counted_ns(engine: &Engine) -> u64 {
+        engine.cuda.values().next().unwrap().longest_lost_ns()
+    }
+
+    #[test]
+    fn a_stretch_is_judged_when_what_is_late_has_come() {
+        let counted = |at_ns| {
+            let mut engine = idle();
+            feed(&mut engine, r#"{"src":"sched","op":"thread_exit","mono_ns":1000000500,"pid":100,"tid":101}"#);
+            later(&mut engine, at_ns);
+            engine.settle(false);
+            counted_ns(&engine)
+        };
+        assert_eq!((counted(2_510 * MS + 9_999), counted(2_510 * MS + 10_000)), (0, 9 * MS));
+    }
+
+    #[test]
+    fn a_silent_thread_is_waited_for_so_long() {
+        let counted = |at_ns| {
+            let mut engine = idle();
+            later(&mut engine, at_ns);
+            engine.settle(false);
+            counted_ns(&engine)
+        };
+        assert_eq!((counted(10_000 * MS - 1), counted(10_000 * MS)), (0, 9 * MS));
+    }
+
+    #[test]
+    fn what_can_be_counted_is_counted_now_and_then() {
+        let mut engine = idle();
+        while engine.coverage.records < 16_383 {
+            later(&mut engine, 20_000 * MS);
+        }
+        assert_eq!(counted_ns(&engine), 0);
+        later(&mut engine, 20_000 * MS);
+        assert_eq!(counted_ns(&engine), 9 * MS);
+    }
+
+    #[test]
+    fn a_record_from_the_end_of_time_is_none() {
+        let taken = |ns: u64| {
+            let mut engine = Engine::default();
+            feed(&mut engine, &format!(r#"{{"src":"cudart","op":"cudaMalloc","mono_ns":{ns},"dur_ns":1,"pid":100}}"#));
+            engine.cuda.len()
+        };
+        assert_eq!((taken((1 << 62) - 2), taken((1 << 62) - 1), taken(u64::MAX)), (1, 0, 0));
+    }
+
+    #[test]
+    fn processes_that_have_ended_are_forgotten() {
+        let mut engine = Engine::default();
+        let put = |engine: &mut Engine, n: u64, cuda: bool| {
+            let (at_ns, pid) = (BASE_NS + n * 10_000, 10 + n);
+            if cuda {
+                feed(
+                    engine,
+                    &format!(
+                        r#"{{"src":"cudart","op":"cudaMalloc","mono_ns":{at_ns},"dur_ns":1,"pid":{pid},"depth":0}}"#
+                    ),
+                );
+            } else {
+                feed(engine, &format!(r#"{{"src":"mem","op":"mm_page_alloc","mono_ns":{at_ns},"pid":{pid}}}"#));
+            }
+            feed(
+                engine,
+                &format!(
+                    r#"{{"src":"sched","op":"sched_process_exit","mono_ns":{},"pid":{pid},"tid":{pid}}}"#,
+                    at_ns + 9
+                ),
+            );
+        };
+        (0..1_024).for_each(|n| put(&mut engine, n, true));
+        engine.settle(false);
+        assert_eq!((engine.cuda.len(), engine.forgotten), (1_024, 0));
+        (1_024..1_030).for_each(|n| put(&mut engine, n, true));
+        engine.settle(false);
+        assert_eq!((engine.cuda.len(), engine.forgotten), (1_024, 6));
+        (2_000..102_000).for_each(|n| put(&mut engine, n, false));
+        engine.settle(false);
+        assert_eq!(engine.stats.len(), 100_000);
+        put(&mut engine, 200_000, false);
+        engine.settle(false);
+        assert!(engine.stats.len() < 60_000, "{}", engine.stats.len());
+    }
+}

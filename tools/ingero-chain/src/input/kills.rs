@@ -103,9 +103,20 @@ mod tests {
         add(full, 10);
         add(full, 20);
         add(r#"{"src":"mem","op":"oom_kill","pid":8}"#, 20);
-        add(full, 20 * SAME_KILL_NS);
+        add(full, 1_000_000_010);
+        add(full, 1_000_000_011);
         let all: Vec<_> = kills.iter().map(|kill| (kill.victim.pid, kill.by.pid, kill.resident_bytes)).collect();
         assert_eq!(all, [(7, 9, Some(7)), (8, 0, None), (7, 9, Some(7))]);
         assert_eq!(kills.between(0, 20).count(), 2);
+    }
+    #[test]
+    fn old_kills_are_dropped() {
+        let (mut kills, mut names) = (Kills::default(), Interner::default());
+        for pid in 1..=300 {
+            let line = format!(r#"{{"src":"mem","op":"oom_kill","pid":{pid}}}"#);
+            let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
+            kills.add(&record, line.as_bytes(), 10, None, &mut names);
+        }
+        assert_eq!((kills.iter().count(), kills.iter().next().map(|kill| kill.victim.pid)), (256, Some(45)));
     }
 }

@@ -162,15 +162,24 @@ mod tests {
     }
 
     #[test]
+    fn old_samples_are_dropped() {
+        let mut samples = Samples::default();
+        (0..16_385).for_each(|n| samples.add(n * 10, n * 10 + 10, &sample(30.0, 0), &GpuSamples::default()));
+        assert_eq!((samples.all.len(), samples.over(0, 10).count(), samples.over(10, 20).count()), (16_384, 0, 1));
+    }
+
+    #[test]
     fn quota_counters_speak_for_their_own_interval_and_process() {
         let mut samples = Samples::default();
         samples.add(0, 100, &sample(30.0, 0), &GpuSamples::default());
         samples.add(100, 200, &sample(30.0, 40), &GpuSamples::default());
-        samples.add(200, 300, &sample(99.0, 40), &GpuSamples::default());
+        samples.add(200, 300, &sample(90.0, 40), &GpuSamples::default());
+        samples.add(400, 500, &sample(89.9, 40), &GpuSamples::default());
         assert_eq!(samples.quota(7, 10, 90), Quota::Still);
         assert_eq!(samples.quota(7, 10, 190), Quota::GrewCpusFree(40));
         assert_eq!(samples.quota(7, 210, 290), Quota::GrewCpusBusy(40));
         assert_eq!(samples.quota(7, 210, 310), Quota::GrewCpusBusy(40));
+        assert_eq!(samples.quota(7, 410, 490), Quota::GrewCpusFree(40));
         assert_eq!(samples.quota(7, 310, 320), Quota::Unknown);
         assert_eq!(samples.quota(8, 10, 90), Quota::Unknown);
     }
@@ -187,12 +196,19 @@ mod tests {
         samples.add(
             1000,
             2000,
-            &SysSample { cpu_pct: Some(50.0), steal_pct: Some(1.0), ..SysSample::default() },
+            &SysSample { cpu_pct: Some(50.0), steal_pct: Some(4.9), ..SysSample::default() },
             &GpuSamples::default(),
         );
         assert_eq!(
             (samples.stolen_ns(0, 100), samples.stolen_ns(950, 1050), samples.stolen_ns(1000, 1100)),
             (50, 25, 0)
         );
+        samples.add(
+            2000,
+            3000,
+            &SysSample { cpu_pct: Some(50.0), steal_pct: Some(5.0), ..SysSample::default() },
+            &GpuSamples::default(),
+        );
+        assert_eq!(samples.stolen_ns(2000, 2100), 10);
     }
 }

@@ -5,6 +5,8 @@ pub(crate) mod ledger;
 pub(crate) mod lost;
 pub(crate) mod phases;
 pub(crate) mod sweep;
+#[cfg(test)]
+mod tests;
 pub(crate) mod timeline;
 
 use ingero_common::cuda_api::Class as Kind;

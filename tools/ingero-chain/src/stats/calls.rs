@@ -582,3 +582,6 @@ pub(crate) fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) 
 pub(crate) fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
     Parts::of_record(record, dur_ns).waiting > dur_ns / 2
 }
+
+#[cfg(test)]
+mod tests;

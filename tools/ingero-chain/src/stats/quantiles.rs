@@ -108,6 +108,16 @@ mod tests {
     }
 
     #[test]
+    fn of_more_than_4096_a_histogram_is_kept() {
+        let mut quantiles = Quantiles::default();
+        (0..4_096).for_each(|ns| quantiles.add(1_000_000 + ns));
+        assert_eq!(quantiles.median_ns(), 1_002_047);
+        quantiles.add(1);
+        assert!(matches!(quantiles.values, Values::Rough(_)));
+        assert_eq!(quantiles.len(), 4_097);
+    }
+
+    #[test]
     fn large_sets_are_right_to_three_digits() {
         let mut quantiles = Quantiles::default();
         for i in 0..100_001_u64 {
