@@ -495,32 +495,3 @@ impl Books {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Engine;
-    use crate::report::Wanted;
-    use ingero_common::record::{Parsed, parse};
-
-    /// Far more pieces than are kept one by one come before anything is counted: where the loop begins stays exact.
-    #[test]
-    fn a_loop_of_very_many_calls_begins_at_its_first_warm_launch() {
-        let mut engine = Engine::default();
-        let mut call = |start_ns: u64, dur_ns: u64| {
-            let line = format!(
-                r#"{{"src":"cudart","op":"cudaLaunchKernel","mono_ns":{start_ns},"dur_ns":{dur_ns},"pid":7,"tid":7,"func":"0x1","ret":0}}"#
-            );
-            let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
-            engine.record(&record, line.as_bytes());
-        };
-        call(1_000_000, 3_000_000);
-        let calls = crate::limits::MAX_FINE as u64;
-        (0..calls).for_each(|n| call(5_000_000 + n * 20_000, 7_000 + n % 3));
-        engine.end();
-        let account = &engine.report(Wanted::default()).accounts[0];
-        let enqueue_ns: u64 = (0..calls).map(|n| 7_000 + n % 3).sum();
-        assert_eq!((account.loop_mono_ns, account.classes.get(Class::Enqueue)), (5_000_000, enqueue_ns));
-        assert_eq!(account.classes.get(Class::StartUp), 4_000_000);
-    }
-}
