@@ -86,6 +86,8 @@ def sentences(out):
         except ValueError:
             continue
         if isinstance(rec, dict) and rec.get("op") == "summary":
+            if rec.get("unknown_schema"):
+                found.append("a schema that is not known")
             todo = [rec]
             while todo:
                 value = todo.pop()

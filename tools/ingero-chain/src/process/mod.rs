@@ -219,6 +219,9 @@ impl CudaProcess {
         let first = !self.groups.has(key);
         let call = phases::Call { function, func: record.func.as_deref(), first, end_ns, dur_ns };
         let cold = !record.open && self.phases.add(call, || calls::mostly_waiting(record, dur_ns));
+        if let Some(at_ns) = self.phases.at_work_ns(false) {
+            self.timeline.mark(at_ns);
+        }
         let doing = activity::doing(record, function, dur_ns, cold, drained);
         let op = self.seen.op(GroupKey { size: 0, ..key });
         let asks_only = self.place(record, &call, InCall { tid: thread.tid, op, doing }, start_ns);

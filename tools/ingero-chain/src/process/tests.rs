@@ -1,6 +1,7 @@
 use super::*;
 use crate::input::ingest::Engine;
-use crate::testing::{Stream, engine, found};
+use crate::report::Wanted;
+use crate::testing::{Stream, engine, feed, found};
 
 fn process(engine: &Engine) -> &CudaProcess {
     engine.cuda.values().next().unwrap()
@@ -39,4 +40,24 @@ fn looks_count_as_calls_where_too_many_threads_work() {
         found(&report, crate::report::model::Kind::Gap)[0].lost.n
     };
     assert_eq!((gaps(4_095), gaps(4_096)), (1, 2));
+}
+
+/// Far more pieces than are kept one by one come before anything is counted: where the loop begins stays exact.
+#[test]
+fn a_loop_of_very_many_calls_begins_at_its_first_warm_launch() {
+    let mut engine = Engine::default();
+    let mut call = |start_ns: u64, dur_ns: u64| {
+        let line = format!(
+            r#"{{"src":"cudart","op":"cudaLaunchKernel","mono_ns":{start_ns},"dur_ns":{dur_ns},"pid":7,"tid":7,"func":"0x1","ret":0}}"#
+        );
+        feed(&mut engine, &line);
+    };
+    call(1_000_000, 3_000_000);
+    let calls = crate::limits::MAX_FINE as u64;
+    (0..calls).for_each(|n| call(5_000_000 + n * 20_000, 7_000 + n % 3));
+    engine.end();
+    let account = &engine.report(Wanted::default()).accounts[0];
+    let enqueue_ns: u64 = (0..calls).map(|n| 7_000 + n % 3).sum();
+    assert_eq!((account.loop_mono_ns, account.classes.get(Class::Enqueue)), (5_000_000, enqueue_ns));
+    assert_eq!(account.classes.get(Class::StartUp), 4_000_000);
 }

@@ -214,12 +214,19 @@ pub(crate) struct Timeline {
     hanging: HashMap<u32, Hanging>,
     /// Calls may be made that nobody sees, from the end of what is covered on.
     unseen: bool,
+    /// No run goes over this instant.
+    mark_ns: Option<u64>,
 }
 
 impl Timeline {
     /// The end of the last call of all; `None` before the first.
     pub(crate) fn covered_ns(&self) -> Option<u64> {
         self.covered_ns
+    }
+
+    /// Something may begin at `at_ns`, where a piece begins: what lies before it must not become one with what follows.
+    pub(crate) fn mark(&mut self, at_ns: u64) {
+        self.mark_ns.get_or_insert(at_ns);
     }
 
     /// The start of the oldest piece that has not left.
@@ -349,7 +356,7 @@ impl Timeline {
     fn age(&mut self, piece: Piece) {
         match self.aged.back_mut() {
             _ if piece.stands_alone() => self.aged.push_back(Item::Piece(piece)),
-            Some(Item::Run(run)) if run.calls < MAX_RUN => run.add(&piece),
+            Some(Item::Run(run)) if run.calls < MAX_RUN && Some(run.end_ns) != self.mark_ns => run.add(&piece),
             _ => self.aged.push_back(Item::Run(Run::of(&piece))),
         }
     }

@@ -71,8 +71,10 @@ impl<'a> Head<'a> {
         let mut told: Vec<&Finding> = gaps.into_iter().chain(others).collect();
         // Stable: of equal ones, the gaps come first.
         told.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-        let mut told = told.into_iter();
-        Self { account, lead: told.next(), also: told.collect(), all }
+        // A remark of which nobody knows what it cost does not make a run that is fed a bad one.
+        let at = told.iter().position(|finding| !is_remark(finding));
+        let lead = at.map(|at| told.remove(at));
+        Self { account, lead, also: told, all }
     }
 
     /// The worst of its findings.
@@ -237,6 +239,11 @@ impl<'a> Head<'a> {
         parts.extend(sentences::incomplete(summary).map(|what| format!("in the whole recording, {what}")));
         if parts.is_empty() { COMPLETE.to_owned() } else { parts.join("; ") }
     }
+}
+
+/// Whether it costs an amount that is not known.
+fn is_remark(finding: &Finding) -> bool {
+    matches!(finding.op, Kind::HostCalls | Kind::LaunchBound) && finding.lost.lost_ns == 0
 }
 
 fn is_gap(finding: &Finding) -> bool {
