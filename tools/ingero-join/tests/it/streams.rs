@@ -1,11 +1,7 @@
 //! Single properties of the merge and the stream around it, each on streams small enough to read.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
-mod support;
-
+use crate::support::{BEGIN_NS, Stream, joined};
 use ingero_common::exit::Exit;
-use support::{BEGIN_NS, Stream, joined};
 
 const MS: u64 = 1_000_000;
 
@@ -50,7 +46,8 @@ fn a_call_is_not_annotated_twice() {
     let sched = switch(Stream::of("ingero-sched").watch(at(0), 100), 1, 1, 100).end(at(9));
     let once = joined([&cuda, &sched], &[]).unwrap();
     let again = joined([&Stream(once.lines.clone())], &[]).unwrap();
-    let calls = |j: &support::Joined| j.lines.iter().filter(|l| l.contains("cudaMalloc")).cloned().collect::<Vec<_>>();
+    let calls =
+        |j: &crate::support::Joined| j.lines.iter().filter(|l| l.contains("cudaMalloc")).cloned().collect::<Vec<_>>();
     assert_eq!(calls(&again), calls(&once));
     assert_eq!(once.with_op("cudaMalloc")[0]["host"]["sleep_ns"], MS);
 }
@@ -317,7 +314,7 @@ fn end_of(stream: Stream, ms: u64, name: &str) -> Stream {
 }
 
 /// Of each call, whether it is marked.
-fn marked(joined: &support::Joined, pid: u32) -> Vec<bool> {
+fn marked(joined: &crate::support::Joined, pid: u32) -> Vec<bool> {
     let calls = joined.with_op("cudaMalloc");
     calls.iter().filter(|r| r["pid"] == pid).map(|r| r.get("double").is_some()).collect()
 }
@@ -339,11 +336,11 @@ fn two_tracers_on_one_process_tell_of_each_call_once() {
     assert_eq!(joined.with_op("end").last().unwrap()["double"], 1);
     // A table and a trace have each call once.
     for format in ["csv", "chrome"] {
-        let other = support::joined([&second, &first], &["--format", format]).unwrap();
+        let other = crate::support::joined([&second, &first], &["--format", format]).unwrap();
         assert_eq!(other.lines.concat().matches("cudaMalloc").count(), 5, "{format}: {:#?}", other.lines);
     }
     // Joined again, it is as it was.
-    let again = support::joined([&Stream(joined.lines.clone())], &[]).unwrap();
+    let again = crate::support::joined([&Stream(joined.lines.clone())], &[]).unwrap();
     assert_eq!(again.with_op("cudaMalloc"), calls);
 }
 

@@ -1,13 +1,9 @@
 //! Inputs as they come: many of them, pipes opened in any order, files that break off, times out of this world.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
-mod support;
-
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use support::{BEGIN_NS, Files, Stream, joined};
+use crate::support::{BEGIN_NS, Files, Stream, joined};
 
 const MS: u64 = 1_000_000;
 

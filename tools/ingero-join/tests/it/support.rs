@@ -1,7 +1,5 @@
 //! Streams made by hand and joined through the library.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,5 @@
 //! SQLite recordings that were made to do harm, or that are merely odd.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 

@@ -1,19 +1,15 @@
 //! The trace-viewer format, held against its description ("Trace Event Format", Google, 2016; Perfetto's
 //! documentation of what it imports of it), for all recordings of `tests/cases`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
-mod support;
-
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use crate::support::{BEGIN_NS, Stream};
 use clap::Parser;
 use ingero_common::input::Input;
 use ingero_common::text::Log;
 use ingero_join::{Options, Source, join};
 use serde_json::Value;
-use support::{BEGIN_NS, Stream};
 
 /// The events of a trace made of the inputs.
 fn trace(inputs: &[PathBuf]) -> Vec<Value> {
@@ -139,7 +135,7 @@ fn hostile_names_are_text_and_calls_without_an_end_are_instants() {
         )
         .put("cudart", "cudaFree", BEGIN_NS + 50, &format!(r#""pid":7,"tid":7,"comm":"{name}""#))
         .end(BEGIN_NS + 100);
-    let files = support::Files::new([&stream]);
+    let files = crate::support::Files::new([&stream]);
     let events = trace(&files.paths);
     assert_eq!(problems(&events), [] as [String; 0]);
     let comm: String = serde_json::from_str(&format!("\"{name}\"")).unwrap();

@@ -1,16 +1,12 @@
 //! The program as a user runs it: what it reads, what holds it up and what does not, how it ends.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
-mod support;
-
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{BEGIN_NS, Files, Stream};
+use crate::support::{BEGIN_NS, Files, Stream};
 
 const MS: u64 = 1_000_000;
 /// Far beyond what anything here takes; a hang ends here.
@@ -223,7 +219,7 @@ fn the_first_interrupt_reads_on_and_the_second_ends() {
 
 #[test]
 fn the_reference_recording_is_joined() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/recording.sql");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/data/recording.sql");
     let files = Files::new([]);
     let db = files.dir().join("recording.db");
     let connection = rusqlite::Connection::open(&db).unwrap();

@@ -1,12 +1,8 @@
 //! What must hold for any streams: the result does not depend on how the same records arrive.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
-mod support;
-
+use crate::support::{BEGIN_NS, Stream, joined};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
-use support::{BEGIN_NS, Stream, joined};
 
 /// Records of the two tracers, each with its end in milliseconds after the beginning.
 #[derive(Clone, Debug)]

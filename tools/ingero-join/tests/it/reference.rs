@@ -4,13 +4,9 @@
 //! CPU now and then, exits, execs, births, a watch that begins somewhere, losses; and stale records that
 //! reach from one life into the next.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at the first surprise")]
-
-mod support;
-
+use crate::support::{BEGIN_NS, Stream, joined};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use support::{BEGIN_NS, Stream, joined};
 
 const SPAN_NS: u64 = 400;
 const PID: u32 = 100;

@@ -4,8 +4,6 @@
 //! piece of assembly that keeps the argument registers and the first stack words, as a probe at the entry would. The
 //! decoder gets those words and has to give the values back.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
-
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +28,7 @@ fn hex_words(text: &str) -> Vec<u64> {
 /// Compiles and runs `calls.c` at one optimisation level.
 fn calls(dir: &Path, optimisation: &str) -> HashMap<String, Call> {
     let program = dir.join("calls");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/calling_convention/calls.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/calls.c");
     let status = Command::new("gcc").args(["-Wall", "-Werror", optimisation, source, "-o"]).arg(&program).status();
     assert!(status.expect("gcc is needed for this test").success());
     let output = Command::new(&program).output().unwrap();
