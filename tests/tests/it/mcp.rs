@@ -1,7 +1,5 @@
 //! The official clients, as people use them, list and call everything that ingero-mcp has; over stdin and stdout and over HTTP.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "it is test code")]
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 

@@ -1,7 +1,5 @@
 //! The recordings from a GPU machine tell their story.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::process::Command;
 
 use ingero_tests::{Output, bin, repository};

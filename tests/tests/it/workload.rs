@@ -1,7 +1,5 @@
 //! The workload does what it is asked for and counts it, without any tracer: what the other tests measure against.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use ingero_tests::{Workload, plan};

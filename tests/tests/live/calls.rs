@@ -1,7 +1,5 @@
 //! What a call's record says: which call, of whom, at which depth, with which arguments and result.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use ingero_tests::{Background, Machine, Output, Workload, cuda, plan, watching};
 use ingero_workload::plan::Plan;
 use ingero_workload::stats::Stats;

@@ -1,8 +1,6 @@
 //! `ingero-cuda -- COMMAND`: run as whoever called sudo, followed with its children from the first call on, its stdout kept
 //! apart, its exit status passed on.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! Nothing is lost in silence: what was called is either in the stream or counted as missing.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::io::Write;
 
 use ingero_tests::{Background, Machine, Output, Workload, cuda, plan, tool, watching};

@@ -1,7 +1,5 @@
 //! An unprivileged user with more CUDA libraries than can be probed blinds nobody but themselves.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 

@@ -1,7 +1,5 @@
 //! Ctrl-C at a terminal: the whole pipeline gets it, the report comes all the same, and nothing stays behind.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::time::{Duration, Instant};
 

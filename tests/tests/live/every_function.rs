@@ -1,8 +1,6 @@
 //! Every exported function of the real runtime and of the stub driver, probed at once and called from several threads: each
 //! call is seen, and no entry is without its return.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};

@@ -1,10 +1,8 @@
 //! More calls than anybody can write, in each attach tier: each one is in the stream or counted as lost, and a call that hangs
 //! beside them is told of.
 //!
-//! `INGERO_FLOOD=60s cargo test -p ingero-tests --test flood -- --nocapture` floods for a minute in each tier and
+//! `INGERO_FLOOD=60s cargo test -p ingero-tests --test live flood -- --nocapture` floods for a minute in each tier and
 //! prints the figures.
-
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking, and may talk")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -1,8 +1,6 @@
 //! `sudo ingero-cuda -- COMMAND`: the command is the user's again in every respect, and nothing that the user controls runs as
 //! root or is asked by root.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

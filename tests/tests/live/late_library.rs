@@ -1,7 +1,5 @@
 //! A process that starts after the tracer and opens its library later still.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::fs;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Tracing begins and ends in the midst of a process's calls: what is half-probed meanwhile makes no record and no loss.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,8 +1,6 @@
 //! PID namespaces: the numbers in `/proc` are those of the namespace that it was mounted for, the kernel's probes tell of the
 //! initial one's.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::process::Command;
 

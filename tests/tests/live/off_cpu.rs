@@ -1,7 +1,5 @@
 //! What `ingero-sched` says of a thread against what the kernel counted for it: nothing is missing and nothing is invented.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! Tools in pipes: one that closes ends the tracer quietly, one command is followed to its end.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::process::Command;
 
 use ingero_tests::{Background, Machine, Output, Workload, bin, bin_dir, plan, tool};

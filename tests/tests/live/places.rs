@@ -1,8 +1,6 @@
 //! Libraries are found wherever a process has them: in a container, under another name, deleted, several at once, inside the
 //! program, with another libc. Each time the calls are all there and the `watch` record says what was found.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,7 +1,5 @@
 //! A thread that loses its CPU inside calls to somebody who spins on it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::process::Stdio;
 use std::time::Duration;
 

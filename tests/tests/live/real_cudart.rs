@@ -1,7 +1,5 @@
 //! The real libcudart 12 and 13, which need no GPU to be called, on each attach tier.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};

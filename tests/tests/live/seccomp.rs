@@ -1,7 +1,5 @@
 //! Where a return probe enters the kernel by a system call of its own, a strict sandbox may kill the traced process for it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use ingero_tests::{Background, Machine, Records, Workload, cuda, has_tier, in_tier, plan, tiers, tool, watching};
 use ingero_workload::plan::{Plan, Seccomp};
 use ingero_workload::stub_dir;

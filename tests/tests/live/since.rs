@@ -1,8 +1,6 @@
 //! The instant of a `watch` record is one from which every traced call is seen, also where the process was calling all the
 //! while its library was probed, function after function.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::collections::HashMap;
 
 use ingero_tests::{Background, Machine, Workload, cuda, in_tier, plan, tiers, watching};

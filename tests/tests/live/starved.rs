@@ -3,8 +3,6 @@
 //! What the chain says is held against the kernel's own account of each thread (schedstat), so that it may be as busy on the
 //! machine as it likes: a worker that others kept from its CPU is then reported as that, and the account shows it too.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::time::Duration;
 
 use ingero_tests::{Background, Machine, Output, Records, Tracers, Workload, cuda, plan, report, sched, watching};

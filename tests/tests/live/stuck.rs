@@ -1,7 +1,5 @@
 //! A call that hangs is told of while it hangs, once, and its own record still follows.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
 use std::io::Write;
 
 use ingero_tests::{Background, Machine, Output, Records, Workload, cuda, plan, tool, watching};

@@ -1,7 +1,5 @@
 //! Which attach tier is taken on the running kernel, and that each one that it has sees the same.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a test fails by panicking")]
-
 use ingero_tests::{Background, Machine, Output, TIERS, Workload, cuda, plan, tiers, watching, with_tracefs};
 use ingero_workload::plan::Plan;
 
