@@ -73,5 +73,4 @@ clean:
 	$(CARGO) clean
 	rm -rf tests/.cache
 
-.PHONY: build run test test-kernels test-limits cases bench install build-tools test-tools kernel-tools clean
-.PHONY: build run test check test-kernels cases bench install build-tools test-tools kernel-tools clean
+.PHONY: build run test check test-kernels test-limits cases bench install build-tools test-tools kernel-tools clean
