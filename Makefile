@@ -3,6 +3,7 @@
 #   make run           build, then show why a GPU waits: of the process PID=..., or of a workload on a stub library
 #   make test          everything that a change must pass, on live probes (as root); .ci/run calls it
 #
+#   make check         what of it needs no root: format, clippy, unit tests, cases; less than a minute once it is built
 #   make test-kernels  the tests on live probes, on Debian's Linux 6.1 and 6.12 under qemu (KERNELS=..., TESTS=...)
 #   make test-limits   each threshold of ingero-chain pushed: a test or a case must notice (an hour; ENTRIES=... for some)
 #   make build         release binaries in target/release
@@ -29,6 +30,9 @@ run: build
 
 test: test-tools
 	CARGO=$(CARGO) tests/scripts/test.sh
+
+check: test-tools
+	CARGO=$(CARGO) tests/scripts/test.sh check
 
 test-kernels: kernel-tools
 	CARGO=$(CARGO) python3 tests/kernels/run.py $(KERNELS) $(addprefix --test ,$(TESTS))
@@ -69,4 +73,4 @@ clean:
 	$(CARGO) clean
 	rm -rf tests/.cache
 
-.PHONY: build run test test-kernels test-limits cases bench install build-tools test-tools kernel-tools clean
+.PHONY: build run test check test-kernels test-limits cases bench install build-tools test-tools kernel-tools clean

@@ -10,12 +10,16 @@ import sys
 COMMANDS = ["bpftool", "cat", "env", "grep", "head", "id", "ip", "kill", "ldd", "ln", "ls", "mkdir", "mkfifo", "mount", "prlimit", "seq", "setpriv",
             "setsid", "sleep", "stty", "tail", "timeout", "umount", "uname", "unshare"]
 
-# Test programs that ask something of the kernel: (package, target). The others run once, on the machine that builds them; so do
+# Test programs on live probes: (package, target).
+LIVE = [("ingero-ebpf", "live"), ("ingero-sched", "live"), ("ingero-tests", "live")]
+
+# Modules of the end-to-end tests that ask something of the kernel. The others run once, on the machine that builds them; so do
 # those that judge shares of time (starved, preempted): on an emulated CPU the tracers' own work is a good part of it.
-LIVE = [("ingero-ebpf", "live"), ("ingero-sched", "live")] + [
-    ("ingero-tests", name) for name in (
-        "calls", "command", "counts", "ctrl_c", "errors", "every_function", "flood", "late_library", "midst", "off_cpu", "pipes",
-        "real_cudart", "seccomp", "stuck", "tiers")]
+END_TO_END = ["calls", "command", "counts", "ctrl_c", "errors", "every_function", "flood", "late_library", "midst", "off_cpu", "pipes",
+              "real_cudart", "seccomp", "stuck", "tiers"]
+
+# Of Cargo.toml: how `make test` builds the tools for its end-to-end tests.
+PROFILE = "test-tools"
 
 TOOLS = ["ingero-cuda", "ingero-sched", "ingero-join", "ingero-chain", "ingero-workload"]
 
@@ -28,20 +32,20 @@ LEFT_OUT = [
     # instructions before the tracepoint at which we read ours. An emulated CPU takes long for these, and longer where the host
     # takes its thread off the CPU in between: the sums were seen up to 16 % apart, in both directions, with one time stamp
     # counter for both clocks (clocksource tsc, sched_clock stable); more so the busier the host was.
-    "switches_and_times", "off_cpu a_threads_life",
-    # Each call is a trap or two: more than ten minutes on an emulated CPU of a busy host. The other test of that program runs.
+    "switches_and_times", "off_cpu::a_threads_life",
+    # Each call is a trap or two: more than ten minutes on an emulated CPU of a busy host. The other test of that module runs.
     "a_million_calls",
 ]
 
 # What `--quick` takes, by the beginning of `program test`.
 QUICK = [
     # Which tier is taken, and the programs of each with all calls and with outermost ones.
-    "tiers the_best", "ingero-ebpf/live multi_keeps_arguments", "ingero-ebpf/live tracefs_keeps_arguments", "calls arguments",
+    "ingero-tests/live tiers::the_best", "ingero-ebpf/live multi_keeps_arguments", "ingero-ebpf/live tracefs_keeps_arguments", "ingero-tests/live calls::arguments",
     # The tracepoints, what replaces those that an older kernel lacks, and cgroup v2.
     "ingero-sched/live lives::children", "ingero-sched/live resources::a_victim", "ingero-sched/live resources::direct_io",
     "ingero-sched/live resources::what_is_sent", "ingero-sched/live system::a_quota",
     # What a return probe does to a process in a sandbox.
-    "seccomp a_target_that_was_sandboxed_before",
+    "ingero-tests/live seccomp::a_target_that_was_sandboxed_before",
 ]
 
 # tests: [(program's name, path, test)]; tools: paths; files: paths of files and directories.
@@ -50,7 +54,7 @@ Built = collections.namedtuple("Built", "tests tools files environment")
 
 def build(cargo, root, debug):
     """Builds what `make test` builds, in the same ways, so that after it there is nothing to do; for `debug` no more than is needed."""
-    tests, profile = ["--workspace"], ["--release"]
+    tests, profile = ["--workspace"], ["--profile", PROFILE]
     if debug:
         tests, profile = [word for package in dict(LIVE) for word in ("--package", package)], []
     tools = [word for tool in TOOLS for word in ("--bin", tool)]
@@ -61,12 +65,14 @@ def build(cargo, root, debug):
         path = found[key]
         if key in COMPILING:
             subprocess.run([path, "--exact", COMPILING[key], "--quiet"], check=True, stdout=subprocess.DEVNULL)
-        name = "%s/%s" % key if key[0] != "ingero-tests" else key[1]
         names = subprocess.run([path, "--list", "--format", "terse"], check=True, capture_output=True, text=True).stdout
-        listed += [(name, path, line[:-len(": test")]) for line in names.splitlines() if line.endswith(": test")]
-    # A crate's own tests take the tool that cargo built beside them, the end-to-end ones the tools as users run them.
+        names = [line[:-len(": test")] for line in names.splitlines() if line.endswith(": test")]
+        if key[0] == "ingero-tests":
+            names = [name for name in names if name.partition("::")[0] in END_TO_END]
+        listed += [("%s/%s" % key, path, name) for name in names]
+    # A crate's own tests take the tool that cargo built beside them, the end-to-end ones the optimised tools.
     beside = os.path.dirname(os.path.dirname(listed[0][1]))
-    ours = beside if debug else os.path.join(os.path.dirname(beside), "release")
+    ours = beside if debug else os.path.join(os.path.dirname(beside), PROFILE)
     tools = [os.path.join(directory, tool) for directory in {beside, ours} for tool in TOOLS]
     tools = [path for path in tools if os.path.isfile(path)]
     stub = max(glob.glob(os.path.join(ours, "build", "ingero-workload-*", "out", "stub")), key=os.path.getmtime)

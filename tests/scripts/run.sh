@@ -32,7 +32,7 @@ else
 	trap 'kill "$workload" 2>/dev/null || true' EXIT
 	read -r started <&"${WORKLOAD[0]}"
 	pid=${started#*\"pid\":}
-	which=(--pid "${pid%%,*}")
+	which=(--pid "${pid%%[!0-9]*}")
 fi
 
 "${as_root[@]}" ingero-cuda "${which[@]}" --duration "$DURATION" |

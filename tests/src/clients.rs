@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::{Output, repository};
+use crate::{Output, cache, repository};
 
 /// The client of PyPI's `mcp`.
 pub struct Python {
@@ -75,13 +75,13 @@ fn source(file: &str) -> PathBuf {
 /// A directory of the cache that `install` fills; again where `wanted` has changed or the last time was cut short.
 #[track_caller]
 fn once(name: &str, wanted: &str, install: impl FnOnce(&Path)) -> PathBuf {
-    let directory = repository().join("tests/.cache").join(name);
+    let directory = cache::place(name);
+    let _held = cache::hold();
     let stamp = directory.join("installed");
     if std::fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
         return directory;
     }
     let _ = std::fs::remove_dir_all(&directory);
-    std::fs::create_dir_all(directory.parent().unwrap()).unwrap();
     install(&directory);
     std::fs::write(stamp, wanted).unwrap();
     directory

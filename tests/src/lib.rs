@@ -2,7 +2,7 @@
 //! what the workload says that it did: counts and who was at fault, never how long something took.
 //!
 //! A test that lacks something (root, BTF, bpftool, pip) fails and says what. Only one on an attach tier that is younger than
-//! the running kernel is skipped, and says so; `tests/tiers.rs` sees to it that no other one is missing.
+//! the running kernel is skipped, and says so; `tests/live/tiers.rs` sees to it that no other one is missing.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +15,7 @@
 
 mod binaries;
 pub mod bpf;
+mod cache;
 pub mod clients;
 mod compiler;
 mod guest;

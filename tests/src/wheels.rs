@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Output, repository};
+use crate::{Output, cache};
 
 /// A real `libcudart.so.MAJOR`, downloaded once into `tests/.cache`.
 ///
@@ -16,8 +16,9 @@ pub fn cudart(major: u32) -> PathBuf {
         13 => ("nvidia-cuda-runtime==13.0.96", "nvidia/cu13/lib/libcudart.so.13"),
         other => panic!("no wheel known for CUDA {other}"),
     };
-    let directory = repository().join("tests/.cache").join(wheel.replace("==", "-"));
+    let directory = cache::place(&wheel.replace("==", "-"));
     let library = directory.join(library);
+    let _held = cache::hold();
     if !library.exists() {
         fetch(wheel, &directory);
     }
@@ -28,7 +29,6 @@ pub fn cudart(major: u32) -> PathBuf {
 #[track_caller]
 fn fetch(wheel: &str, directory: &Path) {
     std::fs::create_dir_all(directory).unwrap();
-    // Two test programs may come here at once: each unpacks the same files.
     let download = tempfile::tempdir().unwrap();
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"])

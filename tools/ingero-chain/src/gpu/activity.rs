@@ -6,7 +6,7 @@ use ingero_common::record::Record;
 use crate::gpu::outstanding::Known;
 use crate::limits::{BLOCKING_COPY_NS, COPY_BYTES_PER_US, GPU_WAIT_NS, GPU_WAIT_UNWATCHED_NS};
 use crate::process::class::Doing;
-use crate::stats::calls::Parts;
+use crate::stats::parts::Parts;
 
 /// `cudaErrorNotReady` and `CUDA_ERROR_NOT_READY` (driver_types.h, cuda.h).
 const NOT_READY: i64 = 600;

@@ -22,7 +22,8 @@ use crate::process::ledger::Ledger;
 use crate::process::phases::Phases;
 use crate::process::sweep::{Context, Sweep, Tally, Waits};
 use crate::process::timeline::{InCall, Item, Timeline};
-use crate::stats::calls::{self, Call, Facts, GroupKey, Groups};
+use crate::stats::calls::{Call, Facts, GroupKey, Groups};
+use crate::stats::parts;
 use ingero_common::host::Losses;
 use ingero_common::host::{HashMap, HashSet};
 use ingero_common::host::{Interner, Name, Thread};
@@ -218,7 +219,7 @@ impl CudaProcess {
         self.last.by_entries = false;
         let first = !self.groups.has(key);
         let call = phases::Call { function, func: record.func.as_deref(), first, end_ns, dur_ns };
-        let cold = !record.open && self.phases.add(call, || calls::mostly_waiting(record, dur_ns));
+        let cold = !record.open && self.phases.add(call, || parts::mostly_waiting(record, dur_ns));
         if let Some(at_ns) = self.phases.at_work_ns(false) {
             self.timeline.mark(at_ns);
         }
@@ -302,7 +303,7 @@ impl CudaProcess {
     ) {
         let known = self.open.iter().any(|o| o.thread.tid == thread.tid);
         if !known && self.open.len() < MAX_OPEN {
-            let breakdown = calls::open_bill(record, end_ns - start_ns, names);
+            let breakdown = parts::open_breakdown(record, end_ns - start_ns, names);
             let key = GroupKey::of(record, names);
             self.open.push(OpenCall { thread, call: key, start_ns, end_ns, breakdown });
         }

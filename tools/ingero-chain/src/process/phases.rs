@@ -80,6 +80,17 @@ impl Call<'_> {
 
 const LAUNCHES: [Class; 3] = [Class::Launch, Class::GraphLaunch, Class::Collective];
 
+/// How far it does the same over and over.
+#[derive(Debug, Default)]
+struct Steady {
+    warm_launches: u64,
+    steps: u64,
+    /// A warm launch has not been waited for.
+    in_step: bool,
+    /// Since when.
+    since_ns: Option<u64>,
+}
+
 /// How far a process is.
 #[derive(Debug, Default)]
 pub(crate) struct Phases {
@@ -92,11 +103,7 @@ pub(crate) struct Phases {
     warmed_up_ns: Option<u64>,
     at_work_ns: Option<u64>,
     second_call_end_ns: Option<u64>,
-    warm_launches: u64,
-    steps: u64,
-    /// A warm launch has not been waited for.
-    in_step: bool,
-    steady_ns: Option<u64>,
+    steady: Steady,
     /// Calls that gave the GPU work or looked whether it was done, without cold ones.
     warm_work: u64,
     work_end_ns: u64,
@@ -146,8 +153,8 @@ impl Phases {
 
     /// When it began to do the same over and over, once it has done so for long.
     fn steady_ns(&self) -> Option<u64> {
-        let lasting = self.steps >= LASTING_STEPS || self.warm_launches >= LASTING_LAUNCHES;
-        self.steady_ns.filter(|_| lasting)
+        let lasting = self.steady.steps >= LASTING_STEPS || self.steady.warm_launches >= LASTING_LAUNCHES;
+        self.steady.since_ns.filter(|_| lasting)
     }
 
     /// Where its loop begins, at `at_work_ns` or behind a pause of its start-up; `None` while that may still turn out.
@@ -182,7 +189,7 @@ impl Phases {
     /// Whether it ever did the same again and again, be it for a short time. A launcher that asks how many devices there are,
     /// allocates a little and then waits for its children has not.
     pub(crate) fn has_repeated(&self) -> bool {
-        self.steady_ns.is_some() || self.warm_work >= REPEATED_WORK
+        self.steady.since_ns.is_some() || self.warm_work >= REPEATED_WORK
     }
 
     /// Whether there was any work.
@@ -209,18 +216,20 @@ impl Phases {
                 (None, true) => self.at_work_ns = self.warmed_up_ns.or(Some(call.end_ns - call.dur_ns)),
                 _ => {}
             }
-            self.warm_launches += u64::from(warm);
-            self.in_step |= warm;
-        } else if self.in_step && call.waits() {
-            self.steps += 1;
-            self.in_step = false;
+            self.steady.warm_launches += u64::from(warm);
+            self.steady.in_step |= warm;
+        } else if self.steady.in_step && call.waits() {
+            self.steady.steps += 1;
+            self.steady.in_step = false;
         }
         if call.waits() && self.launches > 0 {
             self.warmed_up_ns.get_or_insert(call.end_ns);
         }
         self.syncs_after_launch += u64::from(call.is(&[Class::Sync]) && self.launches > 0);
-        if self.steady_ns.is_none() && (self.steps >= STEADY_STEPS || self.warm_launches >= STEADY_LAUNCHES) {
-            self.steady_ns = Some(call.end_ns);
+        if self.steady.since_ns.is_none()
+            && (self.steady.steps >= STEADY_STEPS || self.steady.warm_launches >= STEADY_LAUNCHES)
+        {
+            self.steady.since_ns = Some(call.end_ns);
         }
         if is_work(call.function) {
             self.unloads &= call.end_ns < self.work_end_ns;

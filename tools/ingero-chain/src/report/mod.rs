@@ -6,6 +6,7 @@ pub(crate) mod csv;
 pub(crate) mod folded;
 mod head;
 pub(crate) mod html;
+mod lines;
 pub(crate) mod logfmt;
 mod machine;
 pub mod model;

@@ -22,6 +22,7 @@ use crate::blame::breakdown::{Breakdown, Cause};
 use crate::gpu::outstanding::Known;
 use crate::input::samples::{Quota, Samples};
 use crate::limits::{MAX_CANDIDATES, MAX_GROUPS, MAX_YOUNG, MIN_CALLS, SLOW_FACTOR, SLOW_NS};
+use crate::stats::parts::{ASLEEP, OFF_UNKNOWN, ON_CPU, Parts, UNKNOWN, apportion};
 use crate::stats::period;
 use crate::stats::quantiles::Quantiles;
 
@@ -61,83 +62,6 @@ impl GroupKey {
         Some((from, from - 1 + from))
     }
 }
-
-/// A call's time in the parts that causes are made of, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parts {
-    /// Runnable without a CPU.
-    waiting: u64,
-    pub(crate) asleep: u64,
-    disk: u64,
-    pub(crate) off_unknown: u64,
-    /// On a CPU, where that is known.
-    pub(crate) on_cpu: u64,
-    /// Not on record.
-    pub(crate) unknown: u64,
-}
-
-impl Parts {
-    fn of(host: Option<&Host<'_>>, dur_ns: u64) -> Self {
-        let Some(host) = host else { return Self { unknown: dur_ns, ..Self::default() } };
-        // `runq_ns` holds the preempted time and, beyond it, what followed a wake-up, which is counted in sleep or I/O.
-        let after_wake = host.runq_ns.saturating_sub(host.preempted_ns);
-        let after_sleep = after_wake.min(host.sleep_ns);
-        let after_disk = (after_wake - after_sleep).min(host.io_ns);
-        let mut left = dur_ns;
-        let mut take = |ns: u64| {
-            let taken = ns.min(left);
-            left -= taken;
-            taken
-        };
-        let waiting = take(host.preempted_ns + after_sleep + after_disk);
-        let disk = take(host.io_ns - after_disk);
-        let asleep = take(host.sleep_ns - after_sleep);
-        let off_unknown = take(host.unknown_ns);
-        let (on_cpu, unknown) = if host.watched { (left, 0) } else { (0, left) };
-        Self { waiting, asleep, disk, off_unknown, on_cpu, unknown }
-    }
-
-    /// Those of a call that lasted for `dur_ns`.
-    pub(crate) fn of_record(record: &Record<'_>, dur_ns: u64) -> Self {
-        let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
-        Self::of(host.as_ref(), dur_ns)
-    }
-
-    /// What a call had beyond the `usual` parts of its group: `excess_ns` shared out. Where a part that is usual is
-    /// missing, it is somewhere in what isn't on record, of which it is taken off.
-    fn beyond(self, usual: [u64; 6], excess_ns: u64) -> [u64; 6] {
-        let parts = self.array();
-        let mut beyond: [u64; 6] = std::array::from_fn(|i| parts[i].saturating_sub(usual[i]));
-        let mut missing: u64 = (0..6).map(|i| usual[i].saturating_sub(parts[i])).sum();
-        for part in [OFF_UNKNOWN, UNKNOWN] {
-            let off = beyond[part].min(missing);
-            beyond[part] -= off;
-            missing -= off;
-        }
-        apportion(beyond.map(u128::from), excess_ns)
-    }
-
-    /// All but the waiting for a CPU.
-    fn breakdown(self) -> Breakdown {
-        let mut breakdown = Breakdown::default();
-        breakdown.add(Cause::Blocked, Task::default(), self.asleep);
-        breakdown.add(Cause::IoWait, Task::default(), self.disk);
-        breakdown.add(Cause::OffCpu, Task::default(), self.off_unknown);
-        breakdown.add(Cause::DriverCpu, Task::default(), self.on_cpu);
-        breakdown.add_unexplained(self.unknown);
-        breakdown
-    }
-
-    fn array(self) -> [u64; 6] {
-        [self.waiting, self.asleep, self.disk, self.off_unknown, self.on_cpu, self.unknown]
-    }
-}
-
-/// Places in [`Parts::array`].
-const ASLEEP: usize = 1;
-const OFF_UNKNOWN: usize = 3;
-const ON_CPU: usize = 4;
-const UNKNOWN: usize = 5;
 
 /// What is known besides the calls.
 #[derive(Clone, Copy, Debug)]
@@ -485,24 +409,6 @@ impl SlowSum {
     }
 }
 
-/// Shares `whole` out in proportion to `weights`, exactly; all to the last where all weights are 0.
-fn apportion(weights: [u128; 6], whole: u64) -> [u64; 6] {
-    let sum: u128 = weights.iter().sum();
-    let mut parts = [0; 6];
-    if sum == 0 {
-        parts[5] = whole;
-        return parts;
-    }
-    for (part, weight) in parts.iter_mut().zip(weights) {
-        *part = (weight.saturating_mul(u128::from(whole)) / sum) as u64;
-    }
-    let rest = whole - parts.iter().sum::<u64>();
-    if let Some(largest) = (0..6).max_by_key(|&i| weights[i]) {
-        parts[largest] += rest;
-    }
-    parts
-}
-
 /// The groups of one process.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
@@ -565,22 +471,6 @@ impl Groups {
         all.sort_by_key(|(k, _)| (names.text(k.source), names.text(k.op), names.text(k.dir), k.size));
         all
     }
-}
-
-/// What a call that has not returned went through so far, in causes that add up to `dur_ns`.
-pub(crate) fn open_bill(record: &Record<'_>, dur_ns: u64, names: &mut Interner) -> Breakdown {
-    let host = record.host.and_then(|raw| serde_json::from_str::<Host<'_>>(raw.get()).ok());
-    let parts = Parts::of(host.as_ref(), dur_ns);
-    let (mut breakdown, waiting) = (parts.breakdown(), parts.waiting);
-    let top = host.iter().flat_map(|h| &h.by).filter(|by| by.pid != 0).max_by_key(|by| by.ns);
-    let party = top.map_or(Task::default(), |by| Task { pid: by.pid, name: names.id(&by.comm) });
-    breakdown.add(Cause::CpuWait, party, waiting);
-    breakdown
-}
-
-/// Whether what a call went through was mainly waiting for a CPU, which has nothing to do with warming up.
-pub(crate) fn mostly_waiting(record: &Record<'_>, dur_ns: u64) -> bool {
-    Parts::of_record(record, dur_ns).waiting > dur_ns / 2
 }
 
 #[cfg(test)]
