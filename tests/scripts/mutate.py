@@ -71,16 +71,15 @@ class Copy:
         with open(os.path.join(self.tree, TABLE), "w") as file:
             file.write(text)
 
-    def build(self):
-        """The test programs; None where it does not compile."""
-        done = subprocess.run(["cargo", "test", "-q", "-p", "ingero-chain", "--lib", "--test", "it", "--no-run", "--message-format=json"],
+    def build(self, which):
+        """A test program: `lib` has the unit tests, `it` those of the whole tool. None where it does not compile."""
+        target = ["--lib"] if which == "lib" else ["--test", which]
+        done = subprocess.run(["cargo", "test", "-q", "-p", "ingero-chain", *target, "--no-run", "--message-format=json"],
                               cwd=self.tree, env=self.env, capture_output=True, text=True)
         if done.returncode != 0:
             return None
         messages = (json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
-        programs = {message["target"]["kind"][0]: message["executable"] for message in messages
-                    if message.get("executable") and message["profile"]["test"]}
-        return [programs["lib"], programs["test"]]
+        return [message["executable"] for message in messages if message.get("executable") and message["profile"]["test"]][-1]
 
     def build_join(self):
         subprocess.run(["cargo", "build", "-q", "-p", "ingero-join"], cwd=self.tree, env=self.env, check=True)
@@ -101,19 +100,18 @@ class Copy:
                               capture_output=True, text=True, timeout=LIMIT_S)
         return [f"case {name}" for name in re.findall(r"^FAIL +(\S+)", done.stdout, re.M)] or (["cases"] if done.returncode else [])
 
-    def tests(self, programs):
-        listed = (subprocess.run([program, "--list"], env=self.env, capture_output=True, text=True).stdout for program in programs)
-        return [name for text in listed for name in re.findall(r"^(\S+): test$", text, re.M)]
+    def tests(self, program):
+        """Names of its tests, without those of their modules."""
+        listed = subprocess.run([program, "--list"], env=self.env, capture_output=True, text=True).stdout
+        return {name.rsplit("::", 1)[-1] for name in re.findall(r"^(\S+): test$", listed, re.M)}
 
-    def noticed(self, entry):
-        """Who notices what the copy is like now: the entry's own test first."""
-        programs = self.build()
-        if programs is None:
-            return ["(does not compile)"]
-        unit, whole = programs
-        steps = [lambda: self.run(unit, entry.test), lambda: self.run(whole, entry.test)] if entry and entry.test else []
-        steps += [lambda: self.run(unit, "--skip", "reference::"), lambda: self.run(whole), self.cases,
-                  lambda: self.run(unit, "reference::")]
+    def noticed(self, test=None, where=None):
+        """Who notices what the copy is like now: the entry's own test first, which is in test program `where`."""
+        def look(which, *args):
+            program = self.build(which)
+            return self.run(program, *args) if program else ["(does not compile)"]
+        steps = [lambda: look(where, test)] if where else []
+        steps += [lambda: look("lib", "--skip", "reference::"), lambda: look("it"), self.cases, lambda: look("lib", "reference::")]
         return next(filter(None, (step() for step in steps)), [])
 
 
@@ -127,17 +125,17 @@ def main():
         table = file.read()
     chosen = [entry for entry in entries(table) if not args.entries or entry.name in args.entries]
     copy = Copy(args.folder)
-    programs = copy.build()
-    if programs is None:
+    programs = {which: copy.build(which) for which in ("lib", "it")}
+    if None in programs.values():
         sys.exit("the tests do not compile")
-    known = {name.rsplit("::", 1)[-1] for name in copy.tests(programs)}
-    missing = [f"{entry.name}: {entry.test or 'no test is named'}" for entry in chosen if entry.test not in known]
+    where = {test: which for which, program in programs.items() for test in copy.tests(program)}
+    missing = [f"{entry.name}: {entry.test or 'no test is named'}" for entry in chosen if entry.test not in where]
     for line in missing:
         print(f"no such test    {line}", flush=True)
     if args.check:
         return 1 if missing else 0
     copy.build_join()
-    red = copy.noticed(None)
+    red = copy.noticed()
     if red:
         sys.exit(f"red without any push: {', '.join(red)}")
     unnoticed, alone = [], []
@@ -149,7 +147,7 @@ def main():
                 continue
             old = f"const {entry.name}: {entry.kind} = {entry.text};"
             copy.write(table.replace(old, f"const {entry.name}: {entry.kind} = {literal(entry.kind, value)};"))
-            by = copy.noticed(entry)
+            by = copy.noticed(entry.test, where.get(entry.test))
             pushed += 1
             own |= any(name.rsplit("::", 1)[-1] == entry.test for name in by)
             if not by:

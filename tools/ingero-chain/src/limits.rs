@@ -80,7 +80,7 @@ pub(crate) const LASTING_LAUNCHES: u64 = 1024;
 /// Test: `a_process_that_only_copies_begins_with_its_second_call`.
 pub(crate) const COPIES_ONLY: u64 = 1024;
 /// So many warm copies, launches and synchronises are more than a program's first steps.
-/// Test: `a_process_that_never_did_the_same_again_does_not_stall`.
+/// Test: `so_much_warm_work_is_more_than_first_steps`.
 pub(crate) const REPEATED_WORK: u64 = 16;
 /// While warming up, an allocation or free so long is cold: usually it takes less than one.
 /// Test: `slow_second_launch_and_late_allocations_are_cold_until_it_is_warm`.

@@ -110,6 +110,8 @@ mod tests {
         let mut samples = each_second(&[90]);
         samples[0].2 = &[1];
         assert_eq!(busy(&samples), Some(90.0), "read within the first second of the loop");
+        samples[0].0 = 990;
+        assert_eq!(busy(&samples), Some(90.0), "about time within it");
         samples[1].2 = &[1];
         assert!(busy(&samples) < Some(90.0));
     }

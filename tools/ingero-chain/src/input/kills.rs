@@ -107,8 +107,10 @@ mod tests {
         add(full, 1_000_000_011);
         let all: Vec<_> = kills.iter().map(|kill| (kill.victim.pid, kill.by.pid, kill.resident_bytes)).collect();
         assert_eq!(all, [(7, 9, Some(7)), (8, 0, None), (7, 9, Some(7))]);
+        assert_eq!(kills.iter().last().map(|kill| kill.at_ns), Some(1_000_000_011));
         assert_eq!(kills.between(0, 20).count(), 2);
     }
+
     #[test]
     fn old_kills_are_dropped() {
         let (mut kills, mut names) = (Kills::default(), Interner::default());

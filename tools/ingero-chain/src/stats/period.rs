@@ -70,6 +70,8 @@ mod tests {
         assert_eq!(of(&[100, 200, 301, 400, 500, 601]), Some(Period { every: 20, ns: 100 }));
         assert_eq!(of(&[100, 130, 400, 410, 900]), None);
         assert_eq!(of(&[100, 200, 300, 400]), None);
+        assert_eq!(of(&[100, 200, 300, 400, 500, 555]), None, "one of five is not");
+        assert!(of(&[100, 200, 300, 400, 500, 600, 700, 800, 900, 1000, 1055]).is_some(), "one of ten may be not");
         assert_eq!(of(&[7; 9]), None);
     }
 

@@ -49,7 +49,9 @@ fn a_launch_behind_a_full_queue_waits_for_the_gpu() {
     let verdict = |sync, gpu_pct| verdict(&report("cudaLaunchKernel", 20, sync, gpu_pct), "cudaLaunchKernel");
     let [high, low] = ["high", "low"].map(str::to_owned);
     assert_eq!(verdict(false, None), (high.clone(), false, true), "nothing says that the GPU was at work");
-    assert_eq!(verdict(false, Some(99)), (low, true, false));
+    assert_eq!(verdict(false, Some(99)), (low.clone(), true, false));
+    assert_eq!(verdict(false, Some(50)), (low, true, false));
+    assert_eq!(verdict(false, Some(49)), (high.clone(), false, false));
     assert_eq!(verdict(false, Some(8)), (high.clone(), false, false), "the GPU had little to do");
     assert_eq!(verdict(true, None), (high, false, false), "the queue was never full");
 }

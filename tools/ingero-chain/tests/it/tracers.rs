@@ -117,6 +117,9 @@ fn a_call_that_is_not_open_when_the_tracer_stops_hangs_no_more() {
     // The process was killed, and nobody watched that: the call is told of until then.
     let s = || Stream::default().tracer("cuda", 100, 1000, 13_000).works(100, 1000, 3000);
     assert_eq!(s().open(100, 3000, 5000).found("stall"), [] as [Value; 0]);
+    // A tracer that stops takes a while to take its probes away.
+    assert_eq!(s().open(100, 3000, 10_999).found("stall"), [] as [Value; 0]);
+    assert_eq!(s().open(100, 3000, 11_000).found("stall").len(), 1);
     let hangs = s().open(100, 3000, 12_980).found("stall");
     assert_eq!((hangs.len(), &hangs[0]["lost_ns"]), (1, &json!(10_000 * MS)));
 }

@@ -135,6 +135,18 @@ fn a_process_that_only_copies_begins_with_its_second_call() {
 }
 
 #[test]
+fn so_much_warm_work_is_more_than_first_steps() {
+    let mut phases = Phases::default();
+    // The first of its kind is cold.
+    (0..16).for_each(|n| _ = add(&mut phases, "cudaMemcpyAsync", None, n == 0, 10 * n, 5));
+    assert!(!phases.has_repeated());
+    add(&mut phases, "cudaMalloc", None, false, 200, 5);
+    assert!(!phases.has_repeated(), "that is no work");
+    add(&mut phases, "cudaMemcpyAsync", None, false, 210, 5);
+    assert!(phases.has_repeated());
+}
+
+#[test]
 fn a_pause_unlike_any_later_one_is_part_of_the_start_up() {
     let mut phases = Phases { start_seen: true, ..Phases::default() };
     (0..33).for_each(|n| step(&mut phases, 1000 + n * 10));
