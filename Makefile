@@ -3,7 +3,7 @@
 #   make run           build, then show why a GPU waits: of the process PID=..., or of a workload on a stub library
 #   make test          everything that a change must pass, on live probes (as root); .ci/run calls it
 #
-#   make check         what of it needs no root: format, clippy, unit tests, cases; less than a minute once it is built
+#   make check         what of it needs no root: format, clippy, unit tests, cases; a minute or two once it is built
 #   make test-kernels  the tests on live probes, on Debian's Linux 6.1 and 6.12 under qemu (KERNELS=..., TESTS=...)
 #   make test-limits   each threshold of ingero-chain pushed: a test or a case must notice (an hour; ENTRIES=... for some)
 #   make build         release binaries in target/release

@@ -10,16 +10,27 @@ need() { # COMMAND PACKAGE; a builtin of the shell is no program
 	type -P "$1" >/dev/null || missing+=("$2")
 }
 
+compiles() { # OPTIONS of the compiler
+	echo 'int main(void) { return 0; }' | gcc "$@" -x c -o /dev/null - 2>/dev/null
+}
+
 need gcc gcc
+# Debian's gcc only recommends it.
+compiles || missing+=(libc6-dev)
 need make make
 need "${CLANG:-clang}" clang
 echo '#include <bpf/bpf_helpers.h>' | gcc -E -x c -include linux/types.h - >/dev/null 2>&1 || missing+=(libbpf-dev)
 if [ "${1:-build}" != build ]; then
 	need bpftool bpftool
+	# The tests' stand-in for sudo is linked statically.
+	compiles -static || missing+=(libc6-dev)
 	need readelf binutils
+	need strip binutils
 	need kill procps
-	need setsid util-linux
-	need setpriv util-linux
+	for command in prlimit setsid setpriv unshare; do
+		need "$command" util-linux
+	done
+	need mount mount
 	need musl-gcc musl-tools
 	need python3 python3
 	python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)

@@ -105,6 +105,7 @@ pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
     let mut schedule = options.every.map(Schedule::new);
     let mut whole = true;
     for input in &inputs {
+        let boots = engine.boots();
         whole &= read(&mut engine, &input.name(), input.open()?, options.strict, log, |engine| {
             if schedule.as_mut().is_some_and(|schedule| schedule.is_due(engine.now_ns())) {
                 let mut report = engine.report_so_far();
@@ -113,6 +114,12 @@ pub fn run(options: &Options, stop: &Stop, log: &Log) -> anyhow::Result<Exit> {
             }
             Ok(())
         })?;
+        if boots > 0 && engine.boots() > boots {
+            bail!(
+                "{} was recorded on another machine, or after another boot, than the inputs before it: judge them one at a time",
+                input.name()
+            );
+        }
     }
     engine.end();
     let sound = whole && engine.own_bad_lines() == 0;

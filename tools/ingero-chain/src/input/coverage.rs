@@ -24,6 +24,8 @@ pub(crate) struct Coverage {
     pub(crate) hosts: Vec<Traced>,
     /// The first version of the contract in a `start` record that is not understood here.
     pub(crate) unknown_schema: Option<u64>,
+    /// Boots that `start` records name.
+    boots: Vec<String>,
     pub(crate) lost: u64,
     pub(crate) late: u64,
     /// Records of a second tracer beside another one of its kind.
@@ -48,6 +50,18 @@ impl Coverage {
     /// The version of the contract that a `start` record says its stream follows.
     pub(super) fn schema(&mut self, schema: Option<u64>) {
         self.unknown_schema = self.unknown_schema.or(schema.filter(|&schema| schema > NEWEST_SCHEMA));
+    }
+
+    /// The boot that a `start` record names.
+    pub(super) fn boot(&mut self, boot_id: &str) {
+        if !self.boots.iter().any(|known| known == boot_id) && self.boots.len() < MAX_HOSTS {
+            self.boots.push(boot_id.to_owned());
+        }
+    }
+
+    /// How many different boots were named.
+    pub(super) fn boots(&self) -> usize {
+        self.boots.len()
     }
 
     /// What the bad lines since the last record may have been, or what could not be read, lies between it (`now_ns`) and one

@@ -25,6 +25,9 @@ impl Engine {
             "start" => {
                 self.clock.start(record);
                 self.tracers.start(record);
+                if let Some(boot_id) = record.boot_id.as_deref() {
+                    self.coverage.boot(boot_id);
+                }
                 self.coverage.schema(record.schema);
                 let host = record.host.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
                 if let Some(host) = host {
@@ -64,10 +67,15 @@ impl Engine {
         let count = record.count;
         match record.why.as_deref() {
             // Dropped by ingero-join, so not among the lines that are read here.
-            Some(why::BAD_LINE) => self.coverage.bad_lines += count.unwrap_or(1),
+            Some(why::BAD_LINE) => {
+                self.coverage.bad_lines = self.coverage.bad_lines.saturating_add(count.unwrap_or(1));
+            }
             // These records are there, flagged, only out of order.
-            Some(why::LATE) => return self.coverage.late += count.unwrap_or(1),
-            _ => self.coverage.lost += count.unwrap_or(1),
+            Some(why::LATE) => {
+                self.coverage.late = self.coverage.late.saturating_add(count.unwrap_or(1));
+                return;
+            }
+            _ => self.coverage.lost = self.coverage.lost.saturating_add(count.unwrap_or(1)),
         }
         let sampled = record.why.as_deref() == Some(why::SAMPLED);
         let loss = Loss { start_ns, end_ns, pid: record.pid, count, sampled };

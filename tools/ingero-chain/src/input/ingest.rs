@@ -54,6 +54,11 @@ impl Engine {
         self.coverage.records == 0 && self.coverage.bad_lines == 0
     }
 
+    /// How many boots of machines the `start` records name.
+    pub(crate) fn boots(&self) -> usize {
+        self.coverage.boots()
+    }
+
     /// An object whose keys aren't of the contract's types: somebody else's record.
     pub fn unknown_record(&mut self) {
         self.coverage.records += 1;

@@ -63,6 +63,11 @@ pub(crate) enum Quota {
     GrewCpusBusy(u64),
 }
 
+/// A share, where it can be one.
+fn percent(pct: Option<f64>) -> Option<f64> {
+    pct.filter(|pct| (0.0..=100.0).contains(pct))
+}
+
 /// The samples, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
@@ -76,13 +81,13 @@ impl Samples {
         self.all.push_back(Sample {
             start_ns,
             end_ns,
-            cpu_pct: sample.cpu_pct,
-            cpu_max_pct: sample.cpu_max_pct,
+            cpu_pct: percent(sample.cpu_pct),
+            cpu_max_pct: percent(sample.cpu_max_pct),
             cpus: sample.cpus,
-            steal_pct: sample.steal_pct.unwrap_or(0.0),
+            steal_pct: percent(sample.steal_pct).unwrap_or(0.0),
             swap_used_bytes: sample.swap_used_bytes,
             mem_avail_bytes: sample.mem_avail_bytes,
-            gpus_pct: gpus.gpu.iter().filter_map(|gpu| gpu.util_pct).collect(),
+            gpus_pct: gpus.gpu.iter().filter_map(|gpu| percent(gpu.util_pct)).collect(),
             throttled,
         });
         if self.all.len() > MAX_SAMPLES {

@@ -265,7 +265,8 @@ impl Timeline {
         self.extend_to(start_ns, drained);
         self.unseen = false;
         let covered_ns = self.covered_ns.unwrap_or(start_ns);
-        if start_ns < covered_ns {
+        // One that takes no time covers none.
+        if start_ns < covered_ns.min(end_ns) {
             self.cover(start_ns, covered_ns.min(end_ns), call);
         }
         let drained = drained && !call.doing.feeds();

@@ -114,7 +114,9 @@ impl<'a> Head<'a> {
 
     /// What was lost by one of its findings.
     pub(crate) fn claim(&self, finding: &Finding) -> String {
-        if is_gap(finding) { self.waited() } else { sentences::claim(finding) }
+        // The account of a process that got stuck has the time of its stall as well, which is a finding of its own.
+        let stalled = self.all.iter().any(|other| other.op == Kind::Stall);
+        if is_gap(finding) && !stalled { self.waited() } else { sentences::claim(finding) }
     }
 
     /// How long its GPU waited.

@@ -66,6 +66,7 @@ impl Engine {
             sentences::tell(finding, &tree, &machine);
             finding.so_far = wanted.so_far;
         }
+        accounts.iter_mut().for_each(|account| account.so_far = wanted.so_far);
         let mut summary = self.summary(&findings, &accounts, end_ns);
         (summary.gpu_busy_ns, summary.so_far) = (busy_ns, wanted.so_far);
         let mut processes = self.process_reports(end_ns);
@@ -119,6 +120,7 @@ impl Engine {
                 launch_bound_err_ns: counted.map(|counted| counted.err_ns),
             },
             steps: (account.drains > 0).then(|| Steps { n: account.drains, per_s: (per_s * 10.0).round() / 10.0 }),
+            so_far: false,
         }
     }
 

@@ -315,6 +315,9 @@ pub struct AccountLine {
     pub gpu: GpuLine,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Steps>,
+    /// The stream goes on: it tells of what can be judged so far.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub so_far: bool,
 }
 
 /// The driver's counter of the GPU's use over a loop.

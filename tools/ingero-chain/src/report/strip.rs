@@ -72,6 +72,7 @@ mod tests {
             classes: Classes::default(),
             gpu: GpuLine::default(),
             steps: None,
+            so_far: false,
         }
     }
 

@@ -136,3 +136,21 @@ fn silence_before_the_exit_is_winding_down() {
     assert_eq!(class_ns(&records, "wind_down"), 27_000 * MS - 6_951 * MS, "{records:?}");
     assert_eq!(support::found(&records, "account")[0]["observed_ns"], json!(26_000 * MS), "{records:?}");
 }
+
+#[test]
+fn recordings_of_different_boots_are_not_taken_for_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = |boot: &str| {
+        let path = dir.path().join(boot);
+        let start = format!(
+            r#"{{"src":"ingero","op":"start","mono_ns":1,"schema":1,"tool":"ingero-cuda","boot_id":"{boot}"}}"#
+        );
+        std::fs::write(&path, start + "\n").unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (a, b) = (recording("a"), recording("b"));
+    let other = chain(&[&a, &b], "");
+    assert_eq!(other.status.code(), Some(2));
+    assert!(text(&other.stderr).contains("judge them one at a time"), "{}", text(&other.stderr));
+    assert!(!text(&chain(&[&a, &a], "").stderr).contains("one at a time"));
+}

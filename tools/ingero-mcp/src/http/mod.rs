@@ -1,7 +1,7 @@
 //! Requests over streamable HTTP, at `/mcp`.
 //!
 //! A server on the loopback interface is reachable by every user of this machine, and by every web page that a browser on it
-//! shows. So every request must carry a token ([`token`]), the `Host` header must be that of the loopback interface or one that
+//! shows. So every request must carry a token (`token.rs`), the `Host` header must be that of the loopback interface or one that
 //! was allowed (against DNS rebinding), and an `Origin` header must have been allowed.
 //!
 //! What a client may hold on to is bounded: connections, the time for a request's headers and body, its size, sessions.

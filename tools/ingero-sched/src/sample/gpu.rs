@@ -78,8 +78,11 @@ impl Gpus {
     }
 }
 
-/// All GPUs of which something is known: number, use, memory. One that is split (MIG) has no utilisation of its own.
-fn read(nvml: &Nvml) -> Result<Vec<(u32, Option<u32>, Option<u64>)>, NvmlError> {
+/// What is known of one GPU: number, use in percent, bytes of memory in use.
+type Reading = (u32, Option<u32>, Option<u64>);
+
+/// All GPUs of which something is known. One that is split (MIG) has no utilisation of its own.
+fn read(nvml: &Nvml) -> Result<Vec<Reading>, NvmlError> {
     let mut gpus = Vec::new();
     for index in 0..nvml.device_count()? {
         let Ok(device) = nvml.device_by_index(index) else { continue };

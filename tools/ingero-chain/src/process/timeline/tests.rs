@@ -215,3 +215,11 @@ fn threads_beyond_the_bound_are_not_waited_for() {
     (0..5_000).for_each(|tid| timeline.hangs(call(tid, Doing::Wait), 0, 1));
     assert_eq!(timeline.hanging.len(), 4_096);
 }
+
+#[test]
+fn a_call_that_takes_no_time_divides_nothing() {
+    let mut timeline = Timeline::default();
+    add(&mut timeline, 1, 0, 100, Doing::Memory, false);
+    add(&mut timeline, 2, 50, 50, Doing::Enqueue, false);
+    assert_eq!(drain(&mut timeline), [(0, 100, Class::Memory)]);
+}
