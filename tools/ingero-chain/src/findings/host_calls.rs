@@ -59,7 +59,9 @@ fn host_calls(about: &About<'_>, class: Class) -> Option<Finding> {
         breakdown.add_all(&about.process.groups.breakdown_of(key, ns));
     }
     let breakdown = breakdown.scaled_to(lost_ns);
-    Some(finding(about, class, &ops, severity, &breakdown))
+    // Of copies, also those are listed of which nobody knows what they cost.
+    let (listed, _) = ops_of(about, |doing| doing.class() == class);
+    Some(finding(about, class, &listed, severity, &breakdown))
 }
 
 fn finding(about: &About<'_>, class: Class, ops: &Ops, severity: Severity, breakdown: &Breakdown) -> Finding {
