@@ -100,22 +100,21 @@ impl<W: Write> Stream<W> {
         pid: Option<u32>,
     ) -> io::Result<()> {
         *self.lost.entry(why).or_default() += count;
-        let record = Lost {
-            src: src::INGERO,
-            op: "lost",
-            mono_ns: from_ns,
-            ts: self.clock.ts(from_ns),
-            dur_ns: to_ns.saturating_sub(from_ns),
-            stream: self.name,
-            count: Some(count),
-            pid,
-            why,
-        };
-        self.records.write(&record)
+        self.write_lost(why, Some(count), (from_ns, to_ns), pid)
     }
 
     /// Writes a `lost` record for an interval in which it is not known how many records are missing, so that it is in no sum.
     pub fn lost_unknown(&mut self, why: &'static str, from_ns: u64, to_ns: u64, pid: Option<u32>) -> io::Result<()> {
+        self.write_lost(why, None, (from_ns, to_ns), pid)
+    }
+
+    fn write_lost(
+        &mut self,
+        why: &'static str,
+        count: Option<u64>,
+        (from_ns, to_ns): (u64, u64),
+        pid: Option<u32>,
+    ) -> io::Result<()> {
         let record = Lost {
             src: src::INGERO,
             op: "lost",
@@ -123,7 +122,7 @@ impl<W: Write> Stream<W> {
             ts: self.clock.ts(from_ns),
             dur_ns: to_ns.saturating_sub(from_ns),
             stream: self.name,
-            count: None,
+            count,
             pid,
             why,
         };

@@ -191,6 +191,12 @@ impl Function {
         self.class == Class::Sync || self.drain == Drain::Copy || self.may_synchronize
     }
 
+    /// Whether waiting for the GPU is what a call is for, or comes with it: a synchronise or a blocking copy, not a free.
+    #[must_use]
+    pub fn is_wait(&self) -> bool {
+        self.waits() && self.class != Class::Free
+    }
+
     /// Whether a call returns by design before its work is done, or without waiting for its turn in a stream.
     ///
     /// Copies between device memory and fills are so in the form without `Async`, too (API synchronization behavior).

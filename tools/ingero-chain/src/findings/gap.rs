@@ -3,8 +3,8 @@
 use crate::blame::share;
 use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
-use crate::limits::{MIN_CALLS_P99, SILENCE_NS};
-use crate::process::lost::LostSum;
+use crate::limits::SILENCE_NS;
+use crate::process::lost::{Lost, LostSum};
 use crate::report::model::{Evidence, Extra, Finding, GridLine, Kind, Times};
 use crate::stats::calls::GroupKey;
 use crate::stats::period;
@@ -31,14 +31,10 @@ fn gap(about: &About<'_>, call: GroupKey, sum: &LostSum) -> Option<Finding> {
     finding.lost.dur_ns = sum.last_end_ns - sum.first_ns;
     finding.lost.n = sum.n;
     finding.lost.grid = Some(grid(sum));
-    let occurrence = |lost: &crate::process::lost::Lost| period::Occurrence {
-        seq: lost.seq,
-        start_ns: lost.start_ns,
-        len_ns: lost.len_ns(),
-    };
+    let occurrence = |lost: &Lost| period::Occurrence { seq: lost.seq, start_ns: lost.start_ns, len_ns: lost.len_ns() };
     finding.times = Some(Times {
         p50_ns: sum.lengths.median_ns(),
-        p99_ns: (sum.n >= MIN_CALLS_P99).then(|| sum.lengths.quantile_ns(0.99)),
+        p99_ns: sum.lengths.p99_ns(),
         max_ns: sum.lengths.max_ns(),
         ratio: None,
         period: period::of(sum.latest().map(occurrence)),

@@ -1,8 +1,6 @@
 //! Time in calls that keep the host from feeding the GPU: by their share of the loop, not by comparison with themselves.
 
-use ingero_common::text::Traced;
-
-use crate::blame::Breakdown;
+use crate::blame::{Breakdown, share};
 use crate::findings::severity::{Certainty, Severity};
 use crate::findings::{About, Finder};
 use crate::limits::{MAX_LISTED_OPS, MEDIUM_SHARE};
@@ -71,12 +69,8 @@ fn finding(about: &About<'_>, class: Class, ops: &Ops, severity: Severity, break
     (finding.lost.mono_ns, finding.lost.dur_ns) = (from_ns, to_ns - from_ns);
     finding.lost.n = ops.iter().map(|&(_, n, _)| n).sum();
     let names = &about.engine.names;
-    let line = |&(key, n, ns): &(GroupKey, u64, u64)| OpLine {
-        op: names.text(key.op).into(),
-        dir: Some(names.text(key.dir)).filter(|dir| !dir.is_empty()).map(Traced::from),
-        n,
-        ns,
-    };
+    let line =
+        |&(key, n, ns): &(GroupKey, u64, u64)| OpLine { op: names.text(key.op).into(), dir: key.dir(names), n, ns };
     finding.extra = Extra {
         class: Some(class.name()),
         ops: ops.iter().take(MAX_LISTED_OPS).map(line).collect(),
@@ -84,7 +78,7 @@ fn finding(about: &About<'_>, class: Class, ops: &Ops, severity: Severity, break
     };
     finding.evidence = Evidence {
         lost: about.lost_records(from_ns, to_ns),
-        watched_share: 1.0 - crate::blame::share(breakdown.unexplained_ns(), breakdown.total_ns()),
+        watched_share: 1.0 - share(breakdown.unexplained_ns(), breakdown.total_ns()),
         samples: finding.lost.n,
     };
     finding

@@ -13,7 +13,6 @@ mod total;
 
 use ingero_common::host::Name;
 use ingero_common::record::src;
-use ingero_common::text::Traced;
 
 use crate::blame::{Breakdown, share};
 use crate::findings::severity::{Certainty, Severity};
@@ -117,16 +116,16 @@ impl About<'_> {
     /// One that is about a kind of calls.
     fn about_call(&self, op: Kind, call: GroupKey, severity: Severity, breakdown: &Breakdown) -> Finding {
         let names = &self.engine.names;
-        let dir = Some(names.text(call.dir)).filter(|d| !d.is_empty());
+        let dir = call.dir(names);
         let name = names.text(call.op);
         let bytes = call.bytes().map(|(from, _)| format!("-{from}")).unwrap_or_default();
-        let dash_dir = dir.map(|d| format!("-{d}")).unwrap_or_default();
+        let dash_dir = dir.as_ref().map(|dir| format!("-{}", dir.raw())).unwrap_or_default();
         Finding {
             id: format!("{}-{}-{name}{dash_dir}{bytes}", op.name(), self.process.pid).into(),
             call: CallPart {
                 call: name.into(),
                 call_src: names.text(call.source).into(),
-                dir: dir.map(Traced::from),
+                dir,
                 bytes: call.bytes().map(|(from, to)| [from, to]),
             },
             ..self.finding(op, severity, breakdown)

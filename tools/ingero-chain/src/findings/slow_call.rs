@@ -1,12 +1,12 @@
 //! Calls that took much longer than usual for their kind.
 
-use ingero_common::cuda_api::Class;
+use ingero_common::cuda_api::Function;
 
 use crate::blame::share;
-use crate::findings::severity::Certainty;
+use crate::findings::severity::{Certainty, Severity};
 use crate::findings::{About, Finder};
 use crate::gpu::outstanding::enqueues;
-use crate::limits::{MIN_CALLS, MIN_CALLS_P99, QUEUE_BUSY_PCT, SLOW_FACTOR, SLOW_NS};
+use crate::limits::{MIN_CALLS, QUEUE_BUSY_PCT, SLOW_FACTOR, SLOW_NS};
 use crate::report::model::{Evidence, Extra, Finding, Kind, Times};
 use crate::stats::calls::{Group, GroupKey, Slow};
 use crate::stats::period;
@@ -46,16 +46,15 @@ fn slow_call(about: &About<'_>, call: GroupKey, group: &Group, slow: &Slow) -> O
         None => function.is_some_and(|function| function.waits()),
     };
     let gpu_wait_ns = if gpu_worked { slow.gpu_wait_ns } else { 0 };
-    let waited = gpu_wait_ns > slow.lost_ns / 2;
+    let mostly_may_wait = slow.gpu_wait_ns > slow.lost_ns / 2;
+    let waited = gpu_worked && mostly_may_wait;
     // The GPU at work is worth a remark, never an alarm. What cannot have been that counts by itself, where a call
     // need not wait for it by its nature.
-    let by_nature = function.is_some_and(|function| function.waits() && function.class != Class::Free);
+    let by_nature = function.is_some_and(Function::is_wait);
     let certainty = if waited && by_nature { Certainty::Doubtful } else { Certainty::Likely };
     let severity = about.severity(slow.lost_ns, certainty)?;
     let severity = match waited {
-        true => about
-            .severity(slow.lost_ns - gpu_wait_ns, certainty)
-            .unwrap_or(severity.min(crate::findings::severity::Severity::Low)),
+        true => about.severity(slow.lost_ns - gpu_wait_ns, certainty).unwrap_or(Severity::Low),
         false => severity,
     };
     let mut finding = about.about_call(Kind::SlowCall, call, severity, &slow.breakdown);
@@ -65,7 +64,7 @@ fn slow_call(about: &About<'_>, call: GroupKey, group: &Group, slow: &Slow) -> O
     finding.times = Some(times(group, slow));
     finding.extra = Extra {
         gpu_wait_ns: Some(gpu_wait_ns).filter(|&ns| ns > 0),
-        queue_may_be_full: !gpu_worked && gpu_pct.is_none() && slow.gpu_wait_ns > slow.lost_ns / 2,
+        queue_may_be_full: !gpu_worked && gpu_pct.is_none() && mostly_may_wait,
         ..Extra::default()
     };
     finding.evidence = Evidence {
@@ -80,7 +79,7 @@ fn times(group: &Group, slow: &Slow) -> Times {
     let (p50_ns, max_ns) = (group.durations.median_ns(), group.durations.max_ns());
     Times {
         p50_ns,
-        p99_ns: (group.durations.len() >= MIN_CALLS_P99).then(|| group.durations.quantile_ns(0.99)),
+        p99_ns: group.durations.p99_ns(),
         max_ns,
         ratio: (p50_ns > 0).then(|| (max_ns as f64 / p50_ns as f64 * 1e3).round() / 1e3),
         period: period::of(slow.occurrences.iter().copied()),

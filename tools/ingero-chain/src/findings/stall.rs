@@ -131,12 +131,11 @@ fn in_call(process: &CudaProcess, open: &OpenCall, end_ns: u64) -> Option<Stall>
     let durations = process.groups.get(open.call).map(|group| &group.durations);
     let longest_ns = durations.map_or(0, |d| d.max_ns());
     // Other threads may have gone on for a while: the process as a whole hangs since it last got on.
-    let start_ns = open.start_ns.max(process.last.progress_ns);
+    let since_ns = open.start_ns.max(process.last.progress_ns);
+    let thread_only = end_ns.saturating_sub(since_ns) < HANG_NS;
+    let start_ns = if thread_only { open.start_ns } else { since_ns };
     let lost_ns = end_ns.saturating_sub(start_ns);
     // What it went through is known as far as it was told of.
-    let thread_only = lost_ns < HANG_NS;
-    let start_ns = if thread_only { open.start_ns } else { start_ns };
-    let lost_ns = end_ns.saturating_sub(start_ns);
     let known_ns = open.end_ns.clamp(start_ns, end_ns.max(start_ns)) - start_ns;
     let mut breakdown = open.breakdown.scaled_to(known_ns);
     breakdown.add_unexplained(lost_ns - known_ns);

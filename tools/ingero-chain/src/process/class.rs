@@ -100,7 +100,8 @@ impl Classes {
         self.0[class as usize] += ns;
     }
 
-    pub(crate) fn add_all(&mut self, other: &Classes) {
+    /// Adds all of another account.
+    pub fn add_all(&mut self, other: &Classes) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, ns)| *sum += ns);
     }
 

@@ -54,6 +54,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Counts something that ended by the process's last work.
     pub(crate) fn add(&mut self, entry: Entry) {
+        self.loop_end_ns = self.loop_end_ns.max(entry.end_ns());
         if self.settled {
             return self.count(entry);
         }

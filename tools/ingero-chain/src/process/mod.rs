@@ -10,6 +10,7 @@ mod tests;
 pub(crate) mod timeline;
 
 use ingero_common::cuda_api::Class as Kind;
+use ingero_common::host::{HashMap, HashSet, Interner, Losses, Name, ProcessInstance, Program, TaskTable, Thread};
 use ingero_common::record::Record;
 
 use crate::blame::breakdown::Breakdown;
@@ -24,10 +25,6 @@ use crate::process::sweep::{Context, Sweep, Tally, Waits};
 use crate::process::timeline::{InCall, Item, Timeline};
 use crate::stats::calls::{Call, Facts, GroupKey, Groups};
 use crate::stats::parts;
-use ingero_common::host::Losses;
-use ingero_common::host::{HashMap, HashSet};
-use ingero_common::host::{Interner, Name, Thread};
-use ingero_common::host::{ProcessInstance, Program, TaskTable};
 
 /// A call that had not returned when it was last heard of.
 #[derive(Clone, Debug)]

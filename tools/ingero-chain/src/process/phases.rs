@@ -31,7 +31,7 @@
 //! initialises CUDA and takes as long as that takes. A process that was running when the tracer came has a first call too, but
 //! no start-up.
 
-use ingero_common::cuda_api::Class;
+use ingero_common::cuda_api::{Class, Function};
 use ingero_common::record::{Record, src};
 
 use crate::gpu::outstanding::Known;
@@ -72,9 +72,8 @@ impl Call<'_> {
         self.function.is_some_and(|function| classes.contains(&function.class))
     }
 
-    /// It waits for the GPU by its nature: a synchronise or a blocking copy.
     fn waits(&self) -> bool {
-        self.function.is_some_and(|function| function.waits() && function.class != Class::Free)
+        self.function.is_some_and(Function::is_wait)
     }
 }
 

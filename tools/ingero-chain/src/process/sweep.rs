@@ -296,9 +296,7 @@ impl Sweep {
         }
         self.ended = 0;
         for held in std::mem::take(&mut self.held) {
-            let entry = entry(held, fed, context);
-            ledger.loop_end_ns = ledger.loop_end_ns.max(entry.end_ns());
-            ledger.add(entry);
+            ledger.add(entry(held, fed, context));
         }
     }
 
@@ -306,16 +304,12 @@ impl Sweep {
     /// rest consists of.
     pub(crate) fn finish(&mut self, context: &Context<'_>, ledger: &mut Ledger) -> Classes {
         let mut rest = Classes::default();
-        if let Some(open) = self.open.take() {
-            self.held.push(Held::Ended(Box::new(open)));
-        }
+        self.close(None, context);
         let worked = |held: &Held| matches!(held, Held::Span { worked_ns, .. } if *worked_ns > 0);
         let until = self.held.iter().rposition(worked).map_or(0, |at| at + 1);
         for (at, held) in std::mem::take(&mut self.held).into_iter().enumerate() {
             if at < until {
-                let entry = entry(held, None, context);
-                ledger.loop_end_ns = ledger.loop_end_ns.max(entry.end_ns());
-                ledger.add(entry);
+                ledger.add(entry(held, None, context));
                 continue;
             }
             let (proven, ns) = match held {

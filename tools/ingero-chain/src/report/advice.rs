@@ -6,6 +6,7 @@ use ingero_common::text::{Bytes, Nanos, Traced};
 
 use crate::blame::process_tree::ProcessTree;
 use crate::blame::{Cause, CauseLine, WhoNs};
+use crate::limits::FULL_FROM;
 use crate::report::machine::Machine;
 use crate::report::model::{Advice, Finding, Kind};
 use crate::report::sentences::{count, gpu_at_work, name, named, phrase, tasks, threads, who};
@@ -253,14 +254,12 @@ impl About<'_> {
 }
 
 /// What makes a call wait for a GPU that is at work, as a part of a reason.
-fn before_queue(finding: &Finding) -> &'static str {
-    match ingero_common::cuda_api::find(finding.call.call_src.raw(), finding.call.call.raw())
-        .map(|function| function.class)
-    {
+fn before_queue(finding: &Finding) -> String {
+    match finding.call.function().map(|function| function.class) {
         Some(Class::Copy) => {
-            "with operations not waited for by then, behind which a copy from or to pageable memory waits"
+            "with operations not waited for by then, behind which a copy from or to pageable memory waits".to_owned()
         }
-        _ => "with 512 operations or more not waited for by then, at which its queue may be full",
+        _ => format!("with {FULL_FROM} operations or more not waited for by then, at which its queue may be full"),
     }
 }
 

@@ -14,17 +14,15 @@ pub mod sentences;
 mod strip;
 pub(crate) mod text;
 
-use ingero_common::host::{InstanceId, ProcessInstance, Program};
+use ingero_common::host::{InstanceId, ProcessInstance, Program, Side, Until};
 use ingero_common::record::src;
-use ingero_common::text::Traced;
 
 use crate::blame::process_tree::ProcessTree;
 use crate::blame::{Cause, WhoNs, share};
+use crate::findings;
 use crate::findings::stall::{self, Stall};
-use crate::findings::{self};
 use crate::gpu::counter;
 use crate::input::ingest::Engine;
-use crate::limits::MIN_CALLS_P99;
 use crate::process::class::Class;
 use crate::process::{Account, CudaProcess, Tail};
 use crate::report::model::{
@@ -32,7 +30,6 @@ use crate::report::model::{
 };
 use crate::stats::calls::{Group, GroupKey};
 use crate::stats::totals::Block;
-use ingero_common::host::{Side, Until};
 
 /// Workers of one finding whose requests to block devices are told of.
 const MAX_REQUESTERS: usize = 2;
@@ -217,25 +214,10 @@ impl Engine {
     }
 
     fn call_lines(&self, process: &CudaProcess) -> Vec<CallLine> {
-        let line = |(key, group): (GroupKey, &Group)| {
-            let n = group.durations.len();
-            CallLine {
-                src: self.names.text(key.source).into(),
-                op: self.names.text(key.op).into(),
-                dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(Traced::from),
-                n,
-                avg_ns: Some((group.total_ns / u128::from(n.max(1))) as u64),
-                p50_ns: Some(group.durations.median_ns()),
-                p99_ns: p99_ns(group),
-                max_ns: Some(group.durations.max_ns()),
-                bytes: group.bytes,
-                size_bytes: key.bytes().map(|(from, to)| [from, to]),
-            }
-        };
         let entry = |(&key, &n): (&GroupKey, &u64)| CallLine {
             src: self.names.text(key.source).into(),
             op: self.names.text(key.op).into(),
-            dir: Some(self.names.text(key.dir)).filter(|d| !d.is_empty()).map(Traced::from),
+            dir: key.dir(&self.names),
             n,
             avg_ns: None,
             p50_ns: None,
@@ -243,6 +225,18 @@ impl Engine {
             max_ns: None,
             bytes: 0,
             size_bytes: None,
+        };
+        let line = |(key, group): (GroupKey, &Group)| {
+            let n = group.durations.len();
+            CallLine {
+                avg_ns: Some((group.total_ns / u128::from(n.max(1))) as u64),
+                p50_ns: Some(group.durations.median_ns()),
+                p99_ns: group.durations.p99_ns(),
+                max_ns: Some(group.durations.max_ns()),
+                bytes: group.bytes,
+                size_bytes: key.bytes().map(|(from, to)| [from, to]),
+                ..entry((&key, &n))
+            }
         };
         let mut entries: Vec<CallLine> = process.entries.iter().map(entry).collect();
         entries.sort_by(|a, b| (&a.src, &a.op, &a.dir).cmp(&(&b.src, &b.op, &b.dir)));
@@ -291,8 +285,4 @@ impl Engine {
             so_far: false,
         }
     }
-}
-
-fn p99_ns(group: &Group) -> Option<u64> {
-    (group.durations.len() >= MIN_CALLS_P99).then(|| group.durations.quantile_ns(0.99))
 }

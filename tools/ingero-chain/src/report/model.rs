@@ -2,6 +2,7 @@
 //! the contract; the numbers are here, the words are made from them.
 
 use ingero_common::clock::Ts;
+use ingero_common::cuda_api::{self, Function};
 use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
@@ -128,6 +129,13 @@ pub struct CallPart {
     /// The size class: bytes from, to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<[u64; 2]>,
+}
+
+impl CallPart {
+    /// What the call does; `None` where it is in no table.
+    pub(crate) fn function(&self) -> Option<&'static Function> {
+        cuda_api::find(self.call_src.raw(), self.call.raw())
+    }
 }
 
 /// How long it took each time.

@@ -104,7 +104,7 @@ fn bound(finding: &Finding) -> String {
 
 /// What the calls were slow for, where that is the GPU.
 fn waits(finding: &Finding) -> &'static str {
-    let function = ingero_common::cuda_api::find(finding.call.call_src.raw(), finding.call.call.raw());
+    let function = finding.call.function();
     let launches = function.is_some_and(|function| function.enqueues() && function.class != Function::Copy);
     match gpu_at_work(finding) {
         true if launches => ", mostly waiting for room in the queue of a busy GPU",

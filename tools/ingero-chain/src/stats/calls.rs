@@ -17,6 +17,7 @@
 
 use ingero_common::host::{HashMap, Interner, Losses, LostRanges, Name, Task};
 use ingero_common::record::{Host, HostBy, Record};
+use ingero_common::text::Traced;
 
 use crate::blame::breakdown::{Breakdown, Cause};
 use crate::gpu::outstanding::Known;
@@ -53,6 +54,11 @@ impl GroupKey {
     /// What the call that this is the group of does.
     pub(crate) fn function(self, record: &Record<'_>) -> Known {
         ingero_common::cuda_api::find(&record.src, &record.op)
+    }
+
+    /// The direction, where there is one.
+    pub(crate) fn dir(self, names: &Interner) -> Option<Traced> {
+        Some(names.text(self.dir)).filter(|dir| !dir.is_empty()).map(Traced::from)
     }
 
     /// The bytes that calls of the group carry: from, to (both included).

@@ -3,7 +3,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::limits::MAX_EXACT;
+use crate::limits::{MAX_EXACT, MIN_CALLS_P99};
 
 /// A histogram with so many significant digits is off by at most 0.1 %.
 const DIGITS: u8 = 3;
@@ -68,6 +68,11 @@ impl Quantiles {
     /// The largest; 0 where there are none.
     pub(crate) fn max_ns(&self) -> u64 {
         self.max_ns
+    }
+
+    /// The 99th percentile, where there are enough for one.
+    pub(crate) fn p99_ns(&self) -> Option<u64> {
+        (self.len() >= MIN_CALLS_P99).then(|| self.quantile_ns(0.99))
     }
 
     /// The smallest value that at least `q` (0 to 1) of all values don't exceed; 0 where there are none.

@@ -3,36 +3,11 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::text;
-
-const MS: u64 = 1_000_000;
-
-fn chain_in(locale: &str, args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_ingero-chain"))
-        .args(args)
-        .env("LC_ALL", locale)
-        .env_remove("CLICOLOR_FORCE")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    // A tool that stops early closes its input.
-    let input = input.to_vec();
-    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
-    let out = child.wait_with_output().unwrap();
-    writer.join().unwrap();
-    out
-}
-
-fn chain(args: &[&str], input: &str) -> Output {
-    chain_in("C.UTF-8", args, input.as_bytes())
-}
+use crate::support::{MS, chain, chain_in, text};
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

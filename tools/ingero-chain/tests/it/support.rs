@@ -8,10 +8,12 @@ use serde_json::{Value, json};
 /// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
 
-/// Runs the tool on `input`.
-pub(crate) fn chain(args: &[&str], input: &str) -> Output {
+/// Runs the tool on `input` in this locale; nothing but `args` decides about colours.
+pub(crate) fn chain_in(locale: &str, args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ingero-chain"))
         .args(args)
+        .env("LC_ALL", locale)
+        .env_remove("CLICOLOR_FORCE")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -19,9 +21,16 @@ pub(crate) fn chain(args: &[&str], input: &str) -> Output {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     // A tool that stops early closes its input.
-    let _ = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    child.wait_with_output().unwrap()
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let out = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    out
+}
+
+/// Runs the tool on `input`.
+pub(crate) fn chain(args: &[&str], input: &str) -> Output {
+    chain_in("C.UTF-8", args, input.as_bytes())
 }
 
 /// As UTF-8, which it must be.

@@ -1,7 +1,7 @@
 //! The account of a process as answers show it: where each nanosecond went. The numbers are ingero-chain's.
 
 use ingero_chain::model::{AccountLine, Report};
-use ingero_chain::{Class, share};
+use ingero_chain::{Class, Classes, share};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -68,21 +68,21 @@ pub(crate) struct ClassesOut {
     not_judged: u64,
 }
 
-impl ClassesOut {
-    fn new(ns: impl Fn(Class) -> u64) -> Self {
+impl From<&Classes> for ClassesOut {
+    fn from(classes: &Classes) -> Self {
         Self {
-            start_up: ns(Class::StartUp),
-            idle: ns(Class::Idle),
-            silence: ns(Class::Silence),
-            gpu_wait: ns(Class::GpuWait),
-            enqueue: ns(Class::Enqueue),
-            copy: ns(Class::Copy),
-            memory: ns(Class::Memory),
-            load: ns(Class::Load),
-            other_call: ns(Class::OtherCall),
-            between: ns(Class::Between),
-            wind_down: ns(Class::WindDown),
-            not_judged: ns(Class::NotJudged),
+            start_up: classes.get(Class::StartUp),
+            idle: classes.get(Class::Idle),
+            silence: classes.get(Class::Silence),
+            gpu_wait: classes.get(Class::GpuWait),
+            enqueue: classes.get(Class::Enqueue),
+            copy: classes.get(Class::Copy),
+            memory: classes.get(Class::Memory),
+            load: classes.get(Class::Load),
+            other_call: classes.get(Class::OtherCall),
+            between: classes.get(Class::Between),
+            wind_down: classes.get(Class::WindDown),
+            not_judged: classes.get(Class::NotJudged),
         }
     }
 }
@@ -98,7 +98,7 @@ impl From<&AccountLine> for AccountOut {
             observed_ns: line.observed_ns,
             loop_mono_ns: line.loop_mono_ns,
             loop_ns: line.loop_ns,
-            classes: ClassesOut::new(|class| line.classes.get(class)),
+            classes: (&line.classes).into(),
             gpu_busy_pct: line.gpu.gpu_busy_pct,
             launch_bound_ns: line.gpu.launch_bound_ns,
             launch_bound_err_ns: line.gpu.launch_bound_err_ns,
@@ -126,7 +126,7 @@ pub(super) struct AccountSum {
     observed_ns: u64,
     loop_ns: u64,
     lost_ns: u64,
-    classes: [u64; Class::ALL.len()],
+    classes: Classes,
     /// Where samples tell: busy percent times nanoseconds of the loop, and these nanoseconds.
     busy: (f64, u64),
     launch_bound_ns: Option<u64>,
@@ -161,9 +161,7 @@ impl AccountSum {
         self.observed_ns += line.observed_ns;
         self.loop_ns += line.loop_ns;
         self.lost_ns += line.lost_ns;
-        for (sum, class) in self.classes.iter_mut().zip(Class::ALL) {
-            *sum += line.classes.get(class);
-        }
+        self.classes.add_all(&line.classes);
         if let Some(pct) = line.gpu.gpu_busy_pct {
             self.busy = (self.busy.0 + pct * line.loop_ns as f64, self.busy.1 + line.loop_ns);
         }
@@ -185,7 +183,7 @@ impl AccountSum {
             loop_ns: self.loop_ns,
             lost_ns: self.lost_ns,
             lost_share: share(self.lost_ns, self.loop_ns),
-            classes: ClassesOut::new(|class| self.classes[class as usize]),
+            classes: (&self.classes).into(),
             gpu_busy_pct: (self.busy.1 > 0).then(|| tenths(self.busy.0 / self.busy.1 as f64)),
             launch_bound_ns: self.launch_bound_ns,
             steps_per_s: (self.steps > 0).then(|| tenths(self.steps as f64 * 1e9 / self.loop_ns.max(1) as f64)),
