@@ -179,6 +179,33 @@ pub(crate) const HANG_NS: u64 = 100_000_000;
 /// Test: `a_call_that_is_not_open_when_the_tracer_stops_hangs_no_more`.
 pub(crate) const STOPPING_NS: u64 = 2_000_000_000;
 
+// Definitions: what is told.
+
+/// A cause with a smaller share of the lost time is not named as one: the causes of a tenth cannot be the cure.
+/// Test: `a_cause_is_named_from_a_tenth_on`.
+pub(crate) const NAMED_SHARE: f64 = 0.10;
+/// A smaller share is not told of by itself: the tracer itself takes as much.
+/// Test: `causes_are_told_one_by_one_down_to_a_hundredth`.
+pub(crate) const SHOWN_SHARE: f64 = 0.01;
+/// A smaller share of the lost time disappears in rounding: a stretch of silence of that size does not make the whole uncertain.
+/// Test: `silence_that_rounds_to_nothing_makes_nothing_uncertain`.
+pub(crate) const ROUNDS_TO_NOTHING: f64 = 0.005;
+/// If more of a loop cannot be judged, there is no verdict: that it is fed would be said of the smaller part.
+/// Test: `a_verdict_needs_half_of_the_loop`.
+pub(crate) const MOST_NOT_JUDGED: f64 = 0.5;
+/// Where less of the lost time was watched, that is why its cause is unknown.
+/// Test: `what_nobody_watched_has_no_cause`.
+pub(crate) const MOSTLY_WATCHED: f64 = 0.5;
+/// Among those who had the CPU, one with a smaller share of it is not worth keeping away: kernel threads come by everywhere.
+/// Test: `who_came_by_is_no_rival`.
+pub(crate) const RIVAL_SHARE: f64 = 0.05;
+/// Steal below this is not told of, in percent: it rounds to nothing.
+/// Test: `the_machine_is_told_of_as_it_was`.
+pub(crate) const STEAL_TOLD_PCT: f64 = 1.0;
+/// Before a kill for memory, the machine is looked at for so long: two samples at one a second.
+/// Test: `the_machine_is_told_of_as_it_was`.
+pub(crate) const BEFORE_KILL_NS: u64 = 2_000_000_000;
+
 // Definitions: the stream.
 
 /// A stretch is judged so long after its end: records may be late (ingero-join's window, and what its inputs are late among
@@ -299,3 +326,24 @@ pub(crate) const MAX_KILLS: usize = 256;
 /// Hosts that the report names.
 /// Test: `so_many_hosts_are_named`.
 pub(crate) const MAX_HOSTS: usize = 8;
+/// Causes that an overview tells of one by one.
+/// Test: `causes_are_told_one_by_one_down_to_a_hundredth`.
+pub(crate) const MAX_CAUSES: usize = 5;
+/// Pieces of advice in an overview.
+/// Test: `so_much_is_told_and_no_more`.
+pub(crate) const MAX_ADVICE: usize = 5;
+/// Those named for one cause in a finding's evidence.
+/// Test: `so_much_is_told_and_no_more`.
+pub(crate) const MAX_WHO: usize = 4;
+/// Those named in a sentence.
+/// Test: `so_much_is_told_and_no_more`.
+pub(crate) const MAX_NAMED: usize = 2;
+/// Operations named in a sentence.
+/// Test: `so_much_is_told_and_no_more`.
+pub(crate) const MAX_NAMED_OPS: usize = 3;
+/// Victims named in one finding.
+/// Test: `the_machine_is_told_of_as_it_was`.
+pub(crate) const MAX_KILLED: usize = 4;
+/// Workers of one finding whose requests to block devices are told of.
+/// Test: `so_many_workers_requests_are_told_of`.
+pub(crate) const MAX_REQUESTERS: usize = 2;

@@ -6,7 +6,7 @@ use ingero_common::text::{Bytes, Nanos, Traced};
 
 use crate::blame::process_tree::ProcessTree;
 use crate::blame::{Cause, CauseLine, WhoNs};
-use crate::limits::FULL_FROM;
+use crate::limits::{FULL_FROM, RIVAL_SHARE};
 use crate::report::machine::Machine;
 use crate::report::model::{Advice, Finding, Kind};
 use crate::report::sentences::{count, gpu_at_work, name, named, phrase, tasks, threads, who};
@@ -277,7 +277,7 @@ fn rivals(line: &CauseLine, tree: &ProcessTree<'_>) -> Option<String> {
     let ns: u64 = strangers.iter().map(|who| who.ns).sum();
     let own_ns: u64 = line.who.iter().map(|who| who.ns).sum::<u64>() - ns;
     // Not every kernel thread that once came by.
-    let worth_naming = |who: &&WhoNs| who.ns * 20 >= ns;
+    let worth_naming = |who: &&WhoNs| who.ns as f64 >= ns as f64 * RIVAL_SHARE;
     (ns > own_ns).then(|| tasks(strangers.into_iter().filter(worth_naming)))
 }
 
@@ -306,5 +306,14 @@ mod tests {
         );
         assert_eq!(rivals(&[("loader", 2, 50), ("stress", 11, 40)]), None);
         assert_eq!(rivals(&[("train", 1, 5)]), None);
+    }
+
+    #[test]
+    fn who_came_by_is_no_rival() {
+        let tasks = TaskTable::default();
+        let tree = ProcessTree::of(&tasks, 1, 0, 100);
+        let rivals = |who: &[_]| super::rivals(&line(who), &tree);
+        assert_eq!(rivals(&[("stress", 11, 95), ("cron", 5, 5)]).as_deref(), Some("stress (11) and cron (5)"));
+        assert_eq!(rivals(&[("stress", 11, 96), ("cron", 5, 4)]).as_deref(), Some("stress (11)"));
     }
 }

@@ -5,15 +5,11 @@ use ingero_common::text::{Nanos, counted};
 
 use crate::blame::Cause;
 use crate::findings::severity::Severity;
+use crate::limits::{MAX_CAUSES, MOST_NOT_JUDGED, ROUNDS_TO_NOTHING, SHOWN_SHARE};
 use crate::process::class::Class;
 use crate::report::model::{AccountLine, Finding, GridLine, Kind, Report, Summary};
 use crate::report::sentences::{self, pct};
 use crate::report::strip::{self, Cell};
-
-/// Causes that are told of one by one.
-pub(crate) const MAX_CAUSES: usize = 5;
-/// What is a smaller share is not told of by itself.
-pub(crate) const SHOWN_SHARE: f64 = 0.01;
 
 /// Of a stream in which nothing is known to be missing.
 pub(crate) const COMPLETE: &str = "complete: no records lost, late or unreadable";
@@ -95,7 +91,7 @@ impl<'a> Head<'a> {
 
     /// Whether it had a loop, most of which could be judged.
     fn is_judged(&self) -> bool {
-        self.account.loop_ns > 0 && self.not_judged() <= 0.5
+        self.account.loop_ns > 0 && self.not_judged() <= MOST_NOT_JUDGED
     }
 
     /// Share of the loop that could not be judged.
@@ -125,7 +121,7 @@ impl<'a> Head<'a> {
         let (lost, whole, share) = (Nanos(account.lost_ns), Nanos(account.loop_ns), pct(account.lost_share));
         let (idle_ns, silence_ns) = (account.classes.get(Class::Idle), account.classes.get(Class::Silence));
         // A stretch of silence that rounds to nothing does not make the whole uncertain.
-        let (most, known) = if silence_ns as f64 <= account.lost_ns as f64 * 0.005 {
+        let (most, known) = if silence_ns as f64 <= account.lost_ns as f64 * ROUNDS_TO_NOTHING {
             ("", "known to be idle for all of it".to_owned())
         } else if idle_ns == 0 {
             ("at most ", "an upper bound because it may have had work".to_owned())
@@ -230,7 +226,7 @@ impl<'a> Head<'a> {
         }
         if let Some(gaps) = self.lead.filter(|lead| is_gap(lead)) {
             let unwatched = 1.0 - gaps.evidence.watched_share;
-            if unwatched >= SHOWN_SHARE / 2.0 {
+            if unwatched >= ROUNDS_TO_NOTHING {
                 parts.push(format!("the scheduler tracer did not watch {} of the lost time", pct(unwatched)));
             }
             if gaps.evidence.lost > 0 {

@@ -6,14 +6,10 @@ use ingero_common::text::{Bytes, Nanos, Traced};
 use crate::blame::WhoNs;
 use crate::input::kills::{Kill, Kills};
 use crate::input::samples::Samples;
+use crate::limits::{BEFORE_KILL_NS, MAX_KILLED, STEAL_TOLD_PCT};
 use crate::report::model::{Finding, Kind, TimelineLine};
 use crate::report::sentences::count;
 use crate::stats::totals::Block;
-
-/// Victims named in one finding.
-const MAX_KILLED: usize = 4;
-/// Before a kill for memory, the machine is looked at for so long.
-const BEFORE_KILL_NS: u64 = 2_000_000_000;
 
 /// The machine over the interval of one finding.
 #[derive(Debug, Default)]
@@ -85,7 +81,7 @@ impl Machine {
         if self.cpu_max_pct > 0.0 {
             text.push_str(&format!(", the busiest one {:.0} %", self.cpu_max_pct));
         }
-        if self.steal_pct >= 1.0 {
+        if self.steal_pct >= STEAL_TOLD_PCT {
             text.push_str(&format!(", up to {:.0} % stolen by the hypervisor", self.steal_pct));
         }
         if let Some(pct) = self.gpu_pct {

@@ -12,6 +12,8 @@ mod machine;
 pub mod model;
 pub mod sentences;
 mod strip;
+#[cfg(test)]
+mod tests;
 pub(crate) mod text;
 
 use ingero_common::host::{InstanceId, ProcessInstance, Program, Side, Until};
@@ -23,6 +25,7 @@ use crate::findings;
 use crate::findings::stall::{self, Stall};
 use crate::gpu::counter;
 use crate::input::ingest::Engine;
+use crate::limits::{MAX_REQUESTERS, NAMED_SHARE};
 use crate::process::class::Class;
 use crate::process::{Account, CudaProcess, Tail};
 use crate::report::model::{
@@ -30,9 +33,6 @@ use crate::report::model::{
 };
 use crate::stats::calls::{Group, GroupKey};
 use crate::stats::totals::Block;
-
-/// Workers of one finding whose requests to block devices are told of.
-const MAX_REQUESTERS: usize = 2;
 
 /// How a report is wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -140,7 +140,7 @@ impl Engine {
     /// What those asked of block devices who kept a chain's process waiting for one.
     fn requests(&self, finding: &Finding) -> Vec<(WhoNs, Block)> {
         let at_ns = finding.lost.mono_ns + finding.lost.dur_ns;
-        let lines = finding.lost.causes.iter().filter(|line| line.share >= sentences::NAMED_SHARE);
+        let lines = finding.lost.causes.iter().filter(|line| line.share >= NAMED_SHARE);
         let own = |ns| WhoNs { pid: finding.pid, comm: finding.comm.clone(), ns };
         let who = lines.flat_map(|line| match line.cause {
             Cause::IoWait => vec![own(line.ns)],

@@ -1,19 +1,15 @@
 //! A finding in words: what was lost, why, and the evidence. Made from its numbers and nothing else.
-//!
-//! A cause with less than a tenth of the lost time is not named as one.
 
 use ingero_common::cuda_api::Class as Function;
 use ingero_common::text::{Bytes, Nanos, Traced, counted};
 
 use crate::blame::process_tree::ProcessTree;
 use crate::blame::{Cause, CauseLine, WhoNs};
+use crate::limits::{MAX_NAMED, MAX_NAMED_OPS, MOSTLY_WATCHED, NAMED_SHARE};
 use crate::process::class::Class;
 use crate::report::advice;
 use crate::report::machine::Machine;
 use crate::report::model::{Finding, Kind, Launches, OpLine, Story, Summary, TimelineLine};
-
-/// A cause with a smaller share isn't named.
-pub const NAMED_SHARE: f64 = 0.10;
 
 /// Fills in the words.
 pub(crate) fn tell(finding: &mut Finding, tree: &ProcessTree<'_>, machine: &Machine) {
@@ -46,7 +42,7 @@ fn summary(finding: &Finding) -> String {
     let causes: Vec<String> = named(finding).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
     if causes.is_empty() {
         text.push_str(match finding.evidence.watched_share {
-            s if s < 0.5 => "; the cause is unknown, because the scheduler tracer did not watch",
+            s if s < MOSTLY_WATCHED => "; the cause is unknown, because the scheduler tracer did not watch",
             _ => "; the records do not show the cause",
         });
         return text;
@@ -119,8 +115,13 @@ fn host_calls(finding: &Finding) -> String {
         Some("load") => "loading code",
         _ => "copies that block the host",
     };
-    let ops: Vec<String> =
-        finding.extra.ops.iter().take(3).map(|op| format!("{} of {}", count(op.n, "call"), op.op)).collect();
+    let ops: Vec<String> = finding
+        .extra
+        .ops
+        .iter()
+        .take(MAX_NAMED_OPS)
+        .map(|op| format!("{} of {}", count(op.n, "call"), op.op))
+        .collect();
     if finding.lost.lost_ns == 0 {
         let took = Nanos(finding.extra.ops.iter().map(|op| op.ns).sum());
         return format!(
@@ -196,13 +197,13 @@ pub(crate) fn phrase(line: &CauseLine) -> String {
         Cause::OffCpu => "off the CPU in a state that is not on record".into(),
         Cause::Steal => "possibly stolen by the hypervisor".into(),
         Cause::CudaCall => {
-            let ops: Vec<String> = line.ops.iter().take(3).map(|op| op.op.to_string()).collect();
+            let ops: Vec<String> = line.ops.iter().take(MAX_NAMED_OPS).map(|op| op.op.to_string()).collect();
             format!("in CUDA calls that give the GPU no work ({})", ops.join(", "))
         }
     }
 }
 
-/// The threads of a cause in the process itself, the first two names.
+/// The threads of a cause in the process itself, the first names.
 pub(crate) fn threads(line: &CauseLine) -> String {
     let mut names: Vec<&Traced> = Vec::new();
     for who in &line.who {
@@ -210,10 +211,10 @@ pub(crate) fn threads(line: &CauseLine) -> String {
             names.push(&who.comm);
         }
     }
-    names.iter().take(2).map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+    names.iter().take(MAX_NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-/// Those a cause points at, the first two names and how many more there are.
+/// Those a cause points at, the first names and how many more there are.
 pub(crate) fn who(line: &CauseLine) -> String {
     tasks(line.who.iter())
 }
@@ -234,12 +235,12 @@ pub(crate) fn tasks<'a>(who: impl Iterator<Item = &'a WhoNs>) -> String {
     }
     // Stable: of equal parts, the first stays first.
     names.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
-    let told = names.iter().take(2).map(|(comm, _, pids)| match pids[..] {
+    let told = names.iter().take(MAX_NAMED).map(|(comm, _, pids)| match pids[..] {
         [pid] => format!("{comm} ({pid})"),
         _ => format!("{comm} ({} processes)", pids.len()),
     });
     let told: Vec<String> = told.collect();
-    match names.iter().skip(2).map(|(.., pids)| pids.len()).sum::<usize>() {
+    match names.iter().skip(MAX_NAMED).map(|(.., pids)| pids.len()).sum::<usize>() {
         0 => told.join(" and "),
         more => format!("{} and {more} more", told.join(", ")),
     }

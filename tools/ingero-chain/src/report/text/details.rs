@@ -6,12 +6,10 @@ use ingero_common::text::{Bytes, Nanos};
 use super::layout::{LABEL, Look, hang, label_of, labelled};
 use super::overview::{bring, tagged};
 use crate::blame::{Cause, CauseLine, WhoNs};
+use crate::limits::MAX_WHO;
 use crate::report::head;
 use crate::report::model::{CallLine, Finding, Kind, Occurrence, ProcessReport};
 use crate::report::sentences::{self, count, pct, size};
-
-/// Those named for one cause.
-const MAX_WHO: usize = 4;
 
 pub(super) fn finding(page: &mut String, finding: &Finding, look: Look) {
     tagged(page, (&finding.severity.name().to_uppercase(), Some(finding.severity)), &finding.story.summary, look);

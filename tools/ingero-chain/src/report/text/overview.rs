@@ -4,6 +4,7 @@ use ingero_common::text::Nanos;
 
 use super::layout::{DIM, LABEL, Look, hang, label_of, labelled, paint, severity_style};
 use crate::findings::severity::Severity;
+use crate::limits::MAX_ADVICE;
 use crate::report::head::{Head, Why};
 use crate::report::model::{Advice, Finding, Kind, Summary};
 use crate::report::sentences::{self, pct};
@@ -13,8 +14,6 @@ use crate::report::strip::Cell;
 const TAG: usize = 9;
 /// The longest bar of a cause.
 const BAR: usize = 12;
-/// Pieces of advice that are told of.
-const MAX_ADVICE: usize = 5;
 
 pub(super) fn process(page: &mut String, head: &Head<'_>, summary: &Summary, look: Look) {
     tagged(page, (head.verdict(), head.severity()), &head.line(), look);
