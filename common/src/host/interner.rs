@@ -40,6 +40,11 @@ impl Interner {
         self.texts.len() >= Self::MAX
     }
 
+    /// Whether more than half of the names that can be told apart are taken.
+    pub fn is_half_full(&self) -> bool {
+        self.texts.len() > Self::MAX / 2
+    }
+
     /// The number of `text`; all names beyond the first 65,535 different ones share one.
     pub fn id(&mut self, text: &str) -> Name {
         let text = &text[..text.floor_char_boundary(MAX_BYTES)];

@@ -102,6 +102,7 @@ impl TaskTable {
     pub fn rename(&mut self, mut new: impl FnMut(Name) -> Name) {
         for off in self.threads.values_mut().flat_map(|all| &mut all.0).flat_map(ThreadInstance::off_cpu_mut) {
             off.waker.name = new(off.waker.name);
+            off.wait.text = new(off.wait.text);
             off.had_cpu.iter_mut().for_each(|task| task.name = new(task.name));
         }
         for process in self.processes.values_mut().flat_map(|all| &mut all.0) {

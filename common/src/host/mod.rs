@@ -13,6 +13,7 @@ mod table;
 mod tests;
 mod thread;
 mod tracers;
+mod wait;
 mod watch;
 
 pub use cpu_timeline::{CpuTimeline, SwitchedIn};
@@ -25,6 +26,7 @@ pub use state::State;
 pub use table::TaskTable;
 pub use thread::{OffCpu, OffCpuPart, Pages, SwitchedOut, ThreadInstance};
 pub use tracers::{Side, Tracers, Until};
+pub use wait::{Wait, WaitKind};
 pub use watch::{Watch, WatchedPart};
 
 /// As in the standard library, with a hasher that is quick for the short keys that every record is looked up by: thread

@@ -16,6 +16,7 @@ fn off(start_ns: u64, end_ns: u64) -> OffCpu {
         state: State::Sleep,
         cpu_was_free: false,
         waited_on: None,
+        wait: Wait::default(),
     }
 }
 

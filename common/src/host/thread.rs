@@ -6,6 +6,7 @@ use super::cpu_timeline::SwitchedIn;
 use super::interner::{Task, Thread};
 use super::lifetime::{Lifetime, has_lifetime};
 use super::state::State;
+use super::wait::Wait;
 
 /// One time a thread was off the CPU: in [`start_ns`, `end_ns`), CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct OffCpu {
     /// The CPU in whose queue it waited, as far as that can be told: the one that it was driven from, or, where it had been
     /// asleep, the one that it got.
     pub waited_on: Option<u16>,
+    /// What it was in.
+    pub wait: Wait,
 }
 
 /// The part of a time off the CPU that lies in some stretch: [`start_ns`, `end_ns`), never empty.

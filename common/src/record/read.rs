@@ -30,6 +30,19 @@ pub struct Who<'a> {
     pub comm: Str<'a>,
 }
 
+/// What a thread waited on (`on`).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct On<'a> {
+    #[serde(borrow)]
+    pub kind: Str<'a>,
+    #[serde(borrow)]
+    pub name: Option<Str<'a>>,
+    /// It takes connections.
+    pub listens: bool,
+}
+
 /// What the tools understand of a record. Unknown keys are skipped; the line itself is kept by the reader.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -92,6 +105,15 @@ pub struct Record<'a> {
     #[serde(borrow)]
     pub waker: Option<Who<'a>>,
     pub waker_irq: bool,
+    /// The system call that a thread left the CPU in.
+    #[serde(borrow, rename = "in")]
+    pub within: Option<Str<'a>>,
+    #[serde(borrow)]
+    pub on: Option<On<'a>>,
+    /// How long it was to wait at most.
+    pub timeout_ns: Option<u64>,
+    /// For a device.
+    pub io: Option<bool>,
     pub child_pid: Option<u32>,
     pub child_tid: Option<u32>,
 

@@ -266,6 +266,9 @@ pub(crate) const FIRST_SLICE_NS: u64 = 10_000_000;
 /// Kinds of calls before which the lost time of one process is told apart; the rest is one kind.
 /// Test: `kinds_of_calls_beyond_the_bound_are_one`.
 pub(crate) const MAX_KINDS: usize = 512;
+/// Different waits kept in a breakdown, by what they were in and who ended them; the smallest beyond are left out.
+/// Test: `so_many_waits_are_told_apart`.
+pub(crate) const MAX_WAITS: usize = 64;
 /// Different parties kept for each cause; the smallest beyond become nameless, their time stays.
 /// Test: `a_breakdown_adds_up_however_many_parties_there_are`.
 pub(crate) const MAX_PARTIES: usize = 32;

@@ -27,7 +27,7 @@
 //! ```
 
 use ingero_common::host::{
-    Interner, Limits, Loss, Losses, OffCpu, Pages, Side as Tracer, Task, TaskTable, Thread, Watch, Watcher,
+    Interner, Limits, Loss, Losses, OffCpu, Pages, Side as Tracer, Task, TaskTable, Thread, Wait, Watch, Watcher,
 };
 use ingero_common::record::Host;
 
@@ -142,6 +142,7 @@ impl Attribution {
             state: switch.state,
             cpu_was_free: false,
             waited_on: None,
+            wait: Wait::default(),
         }
     }
 

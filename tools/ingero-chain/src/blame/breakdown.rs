@@ -1,10 +1,10 @@
 //! Causes and the breakdown that they make up: nanoseconds that always add up to the lost time.
 
-use ingero_common::host::{Interner, Name, Task};
+use ingero_common::host::{Interner, Name, Task, Wait};
 use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
-use crate::limits::MAX_PARTIES;
+use crate::limits::{MAX_PARTIES, MAX_WAITS};
 
 /// Why time was lost; `docs/schema.md`, "Causes", has the definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,11 +25,15 @@ pub enum Cause {
     OffCpu,
     Steal,
     CudaCall,
+    Lock,
+    Pause,
+    Network,
+    Spin,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Cause; 15] = [
+    pub const ALL: [Cause; 19] = [
         Cause::HostCpu,
         Cause::CpuWait,
         Cause::Quota,
@@ -45,6 +49,10 @@ impl Cause {
         Cause::OffCpu,
         Cause::Steal,
         Cause::CudaCall,
+        Cause::Lock,
+        Cause::Pause,
+        Cause::Network,
+        Cause::Spin,
     ];
 
     /// The name in records.
@@ -65,6 +73,10 @@ impl Cause {
             Cause::OffCpu => "off_cpu",
             Cause::Steal => "steal",
             Cause::CudaCall => "cuda_call",
+            Cause::Lock => "lock",
+            Cause::Pause => "pause",
+            Cause::Network => "network",
+            Cause::Spin => "spin",
         }
     }
 }
@@ -82,6 +94,21 @@ pub(crate) struct Breakdown {
     unexplained_ns: u64,
     /// In which operations the time of [`Cause::CudaCall`] was.
     ops: Vec<(Name, u64)>,
+    /// What was waited in: nanoseconds, and how often.
+    waits: Vec<(WaitKey, u64, u64)>,
+    /// The part of [`Cause::Network`] in which the path waited for somebody to ask for something.
+    no_input_ns: u64,
+}
+
+/// One kind of wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WaitKey {
+    /// The cause that it belongs to; `None`: it was the thread that feeds the GPU that waited, whatever the cause is.
+    pub(crate) of: Option<Cause>,
+    /// What it was in, as [`Wait::parts`] reads it.
+    pub(crate) text: Name,
+    /// Who waited; of the thread that feeds the GPU, who ended it.
+    pub(crate) by: Task,
 }
 
 impl Breakdown {
@@ -116,6 +143,32 @@ impl Breakdown {
         }
     }
 
+    /// Takes note of what was waited in, beside its cause. Nothing is to be told of a wait without a name.
+    pub(crate) fn add_wait(&mut self, key: WaitKey, ns: u64, n: u64) {
+        if ns == 0 || key.text == Name::default() {
+            return;
+        }
+        match self.waits.iter_mut().find(|(known, ..)| *known == key) {
+            Some((_, known_ns, known_n)) => (*known_ns, *known_n) = (*known_ns + ns, *known_n + n),
+            None => self.waits.push((key, ns, n)),
+        }
+        if self.waits.len() > MAX_WAITS
+            && let Some(at) = (0..self.waits.len()).min_by_key(|&at| self.waits[at].1)
+        {
+            self.waits.swap_remove(at);
+        }
+    }
+
+    /// Takes note of `ns` of [`Cause::Network`] in which nothing was asked for.
+    pub(crate) fn add_no_input(&mut self, ns: u64) {
+        self.no_input_ns += ns;
+    }
+
+    /// How long nothing was asked for, in nanoseconds.
+    pub(crate) fn no_input_ns(&self) -> u64 {
+        self.no_input_ns
+    }
+
     /// Puts `ns` down to nothing that the records show.
     pub(crate) fn add_unexplained(&mut self, ns: u64) {
         self.unexplained_ns += ns;
@@ -125,6 +178,7 @@ impl Breakdown {
     pub(crate) fn doubt(&mut self, cause: Cause) {
         self.unexplained_ns += self.of(cause);
         self.lines.retain(|(c, ..)| *c != cause);
+        self.waits.retain(|(key, ..)| key.of != Some(cause));
     }
 
     /// Adds all of another breakdown.
@@ -133,6 +187,8 @@ impl Breakdown {
             self.add(cause, party, ns);
         }
         other.ops.iter().for_each(|&(op, ns)| self.add_op(op, ns));
+        other.waits.iter().for_each(|&(key, ns, n)| self.add_wait(key, ns, n));
+        self.no_input_ns += other.no_input_ns;
         self.unexplained_ns += other.unexplained_ns;
     }
 
@@ -148,6 +204,8 @@ impl Breakdown {
             breakdown.add(cause, party, scale(part));
         }
         self.ops.iter().for_each(|&(op, part)| breakdown.add_op(op, scale(part)));
+        self.waits.iter().for_each(|&(key, part, n)| breakdown.add_wait(key, scale(part), n));
+        breakdown.no_input_ns = scale(self.no_input_ns);
         let rest = ns - breakdown.total_ns();
         match breakdown.lines.iter_mut().max_by_key(|(.., part)| *part) {
             Some(line) if line.2 > breakdown.unexplained_ns => line.2 += rest,
@@ -193,11 +251,32 @@ impl Breakdown {
             who.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.pid, &a.comm).cmp(&(b.pid, &b.comm))));
             if ns > 0 {
                 let ops = if cause == Cause::CudaCall { self.ops(names) } else { Vec::new() };
-                causes.push(CauseLine { cause, ns, share: share(ns, total), who, ops });
+                causes.push(CauseLine {
+                    cause,
+                    ns,
+                    share: share(ns, total),
+                    who,
+                    ops,
+                    waits: self.waits(Some(cause), names),
+                });
             }
         }
         causes.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.cause.cmp(&b.cause)));
         causes
+    }
+
+    /// What was waited in, of one cause or by the thread that feeds the GPU, largest first.
+    pub(crate) fn waits(&self, of: Option<Cause>, names: &Interner) -> Vec<WaitLine> {
+        let line = |&(key, ns, n): &(WaitKey, u64, u64)| {
+            let [call, kind, name] = Wait::parts(names.text(key.text));
+            let on =
+                (!kind.is_empty()).then(|| OnLine { kind: kind.into(), name: (!name.is_empty()).then(|| name.into()) });
+            let by = (key.by.pid != 0).then(|| WhoNs { pid: key.by.pid, comm: names.text(key.by.name).into(), ns });
+            WaitLine { call: call.into(), on, ns, n, by }
+        };
+        let mut lines: Vec<WaitLine> = self.waits.iter().filter(|(key, ..)| key.of == of).map(line).collect();
+        lines.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| a.key().cmp(&b.key())));
+        lines
     }
 
     fn ops(&self, names: &Interner) -> Vec<OpNs> {
@@ -233,6 +312,48 @@ pub struct CauseLine {
     /// In which CUDA calls, largest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ops: Vec<OpNs>,
+    /// What was waited in, where the path ends with it, largest first; `by` is who waited.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<WaitLine>,
+}
+
+/// What was waited in, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WaitLine {
+    /// The system call.
+    #[serde(rename = "in")]
+    pub call: Traced,
+    /// What that was on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<OnLine>,
+    /// For how long, in nanoseconds.
+    pub ns: u64,
+    /// How often.
+    pub n: u64,
+    /// Who ended it: held the lock, wrote or read at the other end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<WhoNs>,
+}
+
+impl WaitLine {
+    /// What it is on, as a kind.
+    pub fn kind(&self) -> &str {
+        self.on.as_ref().map_or("", |on| on.kind.raw())
+    }
+
+    fn key(&self) -> (&str, &str, Option<&str>, u32) {
+        let name = self.on.as_ref().and_then(|on| on.name.as_ref()).map(Traced::raw);
+        (self.call.raw(), self.kind(), name, self.by.as_ref().map_or(0, |by| by.pid))
+    }
+}
+
+/// What a system call waited on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct OnLine {
+    pub kind: Traced,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Traced>,
 }
 
 /// A CUDA operation with its part of a cause.
@@ -279,5 +400,23 @@ mod tests {
         let mut twice = breakdown.clone();
         twice.add_all(&breakdown);
         assert_eq!(twice.total_ns(), 2 * breakdown.total_ns());
+    }
+
+    #[test]
+    fn so_many_waits_are_told_apart() {
+        let mut names = Interner::default();
+        let mut breakdown = Breakdown::default();
+        for i in 1..=100_u32 {
+            let text = names.id(&format!("read\tpipe\tpipe:[{i}]"));
+            breakdown.add_wait(WaitKey { of: None, text, by: Task::default() }, u64::from(i), 1);
+        }
+        breakdown.add_wait(WaitKey { of: Some(Cause::Pause), ..WaitKey::default() }, 500, 1);
+        let waits = breakdown.waits(None, &names);
+        assert_eq!((waits.len(), waits[0].ns, waits[63].ns), (64, 100, 37), "the smallest go");
+        assert_eq!((waits[0].call.raw(), waits[0].kind(), waits[0].by.as_ref()), ("read", "pipe", None));
+        assert!(breakdown.waits(Some(Cause::Pause), &names).is_empty(), "without a name there is nothing to tell");
+        let mut twice = breakdown.clone();
+        twice.add_all(&breakdown);
+        assert_eq!((twice.waits(None, &names)[0].ns, twice.waits(None, &names)[0].n), (200, 2));
     }
 }

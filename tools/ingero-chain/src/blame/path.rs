@@ -40,10 +40,11 @@
 //! is named, not guessed.
 
 use ingero_common::host::{
-    CpuTimeline, Losses, Name, OffCpu, OffCpuPart, Side, State, Task, TaskTable, Thread, Until, WatchedPart,
+    CpuTimeline, Losses, Name, OffCpu, OffCpuPart, Side, State, Task, TaskTable, Thread, Until, WaitKind, WatchedPart,
 };
 
-use crate::blame::breakdown::{Breakdown, Cause};
+use crate::blame::breakdown::{Breakdown, Cause, WaitKey};
+use crate::blame::waits::{self, Ending};
 use crate::input::samples::{Quota, Samples};
 use crate::limits::{LONGEST_TURN_NS, MAX_HOPS, STRAIGHT_BACK_NS};
 
@@ -138,41 +139,58 @@ impl Path<'_> {
             at_ns = known_ns;
         }
         let offs: Vec<OffCpuPart<'_>> = instance.off_cpu(at_ns, to_ns).collect();
-        for (off, waker) in offs.iter().zip(ended_by(&offs)) {
-            self.on_cpu(thread, at_ns, off.start_ns);
-            self.asleep(thread, off, waker, hops);
-            self.runnable(thread, off.whole, off.wake_ns, off.end_ns);
+        for (i, (off, last)) in offs.iter().zip(waits::last_of_each(&offs)).enumerate() {
+            if hops == 0 {
+                self.waited(off, last);
+            }
+            let neighbours = [i.checked_sub(1), Some(i + 1)].map(|at| offs.get(at?).map(|part| part.whole));
+            if waits::spins(off.whole, neighbours) {
+                let again = off.start_ns - at_ns <= STRAIGHT_BACK_NS && i > 0;
+                self.on_cpu(thread, at_ns, if again { at_ns } else { off.start_ns });
+                let from_ns = if again { at_ns } else { off.start_ns };
+                self.breakdown.add(Cause::Spin, thread.task(), off.end_ns - from_ns);
+            } else {
+                self.on_cpu(thread, at_ns, off.start_ns);
+                self.asleep(thread, off, last, hops);
+                self.runnable(thread, off.whole, off.wake_ns, off.end_ns);
+            }
             at_ns = off.end_ns;
         }
         self.on_cpu(thread, at_ns, to_ns);
     }
 
-    /// Off the CPU and not runnable, until it was woken; `waker` ended that at last.
-    fn asleep(&mut self, thread: Thread, off: &OffCpuPart<'_>, waker: Thread, hops: u32) {
+    /// Off the CPU and not runnable, until it was woken; `last` ended that at last.
+    fn asleep(&mut self, thread: Thread, off: &OffCpuPart<'_>, last: &OffCpu, hops: u32) {
         let (from_ns, to_ns) = (off.start_ns, off.wake_ns);
-        let ns = to_ns - from_ns;
-        let away = thread.pid != self.home;
-        match off.whole.state {
-            State::Preempted => self.runnable(thread, off.whole, from_ns, to_ns),
-            State::Stopped | State::Parked | State::Dead | State::Unknown => {
-                self.breakdown.add(Cause::OffCpu, thread.task(), ns);
-            }
-            // A thread that is known woke it: it held the lock.
-            State::Uninterruptible if waker.pid != 0 && self.sources.is_watched(waker.pid) => {
-                self.follow(waker, from_ns, to_ns, hops + 1);
-            }
-            State::Uninterruptible if away => self.breakdown.add(Cause::WorkerIo, thread.task(), ns),
-            State::Uninterruptible => self.breakdown.add(Cause::IoWait, thread.task(), ns),
-            State::Sleep if waker.pid != 0 => self.follow(waker, from_ns, to_ns, hops + 1),
-            State::Sleep => self.sleeps(thread, from_ns, to_ns),
+        let watched = self.sources.is_watched(last.waker.pid);
+        match waits::ending(off.whole, last, watched, thread.pid != self.home) {
+            Ending::Runnable => self.runnable(thread, off.whole, from_ns, to_ns),
+            Ending::By(waker) => self.follow(waker, from_ns, to_ns, hops + 1),
+            Ending::Cause(cause) => self.ends(thread, off, cause),
         }
     }
 
-    /// Asleep in [`from_ns`, `to_ns`], and nobody was seen to end it.
-    fn sleeps(&mut self, thread: Thread, from_ns: u64, to_ns: u64) {
-        let in_call_ns: u64 = self.own_calls(thread, from_ns, to_ns).map(|(_, ns)| ns).sum();
+    /// The path ends with `cause`: nobody was seen to end this.
+    fn ends(&mut self, thread: Thread, off: &OffCpuPart<'_>, cause: Cause) {
+        let (from_ns, to_ns) = (off.start_ns, off.wake_ns);
+        let in_call_ns: u64 = match off.whole.state {
+            State::Sleep => self.own_calls(thread, from_ns, to_ns).map(|(_, ns)| ns).sum(),
+            _ => 0,
+        };
+        let ns = to_ns - from_ns - in_call_ns;
         self.breakdown.add(Cause::Blocked, thread.task(), in_call_ns);
-        self.breakdown.add(Cause::Sleep, thread.task(), to_ns - from_ns - in_call_ns);
+        self.breakdown.add(cause, thread.task(), ns);
+        let wait = off.whole.wait;
+        self.breakdown.add_wait(WaitKey { of: Some(cause), text: wait.text, by: thread.task() }, ns, 1);
+        if cause == Cause::Network && wait.kind == WaitKind::Listen {
+            self.breakdown.add_no_input(ns);
+        }
+    }
+
+    /// What the thread that feeds the GPU was in, and who ended it at last. One that is taken up again counts at its end.
+    fn waited(&mut self, off: &OffCpuPart<'_>, last: &OffCpu) {
+        let key = WaitKey { of: None, text: off.whole.wait.text, by: last.waker.task() };
+        self.breakdown.add_wait(key, off.wake_ns - off.start_ns, u64::from(std::ptr::eq(off.whole, last)));
     }
 
     /// The calls that `thread` was in during [`from_ns`, `to_ns`], and for how long.
@@ -277,26 +295,6 @@ impl Path<'_> {
             self.breakdown.add(Cause::Wait, thread.task(), ns);
         }
     }
-}
-
-/// Who ended each of some times off the CPU. A sleep that nobody was seen to end and that the thread went straight back to is
-/// part of the next one:
-///
-/// ```text
-///   |-- 5 ms, a timer --|█|-- 5 ms, a timer --|█|--- 2 ms, woken by 200 ---|█      all three waited for 200
-/// ```
-fn ended_by(offs: &[OffCpuPart<'_>]) -> Vec<Thread> {
-    let mut wakers = vec![Thread::default(); offs.len()];
-    for at in (0..offs.len()).rev() {
-        let off = offs[at].whole;
-        let renewed = offs.get(at + 1).map(|next| next.whole).is_some_and(|next| {
-            off.state == State::Sleep
-                && next.state == State::Sleep
-                && next.start_ns.saturating_sub(off.end_ns) <= STRAIGHT_BACK_NS
-        });
-        wakers[at] = if renewed && off.waker.pid == 0 { wakers[at + 1] } else { off.waker };
-    }
-    wakers
 }
 
 /// How much of a silence over [`from_ns`, `to_ns`] proves nothing because records of process `pid` were lost. One that

@@ -1,7 +1,6 @@
 //! Gaps: the GPU was idle, or may have been, until the process gave it something to do.
 
 use crate::blame::share;
-use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
 use crate::limits::SILENCE_NS;
 use crate::process::lost::{Lost, LostSum};
@@ -25,7 +24,7 @@ impl Finder for Gaps {
 }
 
 fn gap(about: &About<'_>, call: GroupKey, sum: &LostSum) -> Option<Finding> {
-    let severity = about.severity(sum.lost_ns, Certainty::Likely)?;
+    let severity = about.severity_of_gaps(&sum.breakdown)?;
     let mut finding = about.about_call(Kind::Gap, call, severity, &sum.breakdown);
     finding.lost.mono_ns = sum.first_ns;
     finding.lost.dur_ns = sum.last_end_ns - sum.first_ns;

@@ -3,6 +3,7 @@
 mod gap;
 mod host_calls;
 mod launch_bound;
+mod no_input;
 mod oom;
 pub(crate) mod severity;
 mod slow_call;
@@ -14,7 +15,7 @@ mod total;
 use ingero_common::host::Name;
 use ingero_common::record::src;
 
-use crate::blame::{Breakdown, share};
+use crate::blame::{Breakdown, Cause, share};
 use crate::findings::severity::{Certainty, Severity};
 use crate::findings::stall::Stall;
 use crate::input::ingest::Engine;
@@ -42,12 +43,13 @@ pub(crate) trait Finder {
 }
 
 /// All of them, in the order in which they are explained.
-pub(crate) const FINDERS: [&dyn Finder; 6] = [
+pub(crate) const FINDERS: [&dyn Finder; 7] = [
     &gap::Gaps,
     &total::Total,
     &slow_call::SlowCalls,
     &host_calls::HostCalls,
     &launch_bound::LaunchBound,
+    &no_input::NoInput,
     &stall::Stalls,
 ];
 
@@ -100,6 +102,14 @@ impl About<'_> {
     /// How bad it is to have lost `ns`; `None` where that isn't worth a word.
     fn severity(&self, ns: u64, certainty: Certainty) -> Option<Severity> {
         Severity::judge(self.share(ns), certainty)
+    }
+
+    /// How bad it is that the GPU waited. That nobody asked for anything is not bad, and of a thread that asks for something
+    /// without pause nobody knows how long that was there.
+    fn severity_of_gaps(&self, breakdown: &Breakdown) -> Option<Severity> {
+        let input_ns = breakdown.total_ns() - breakdown.no_input_ns();
+        let severity = self.severity(input_ns - breakdown.of(Cause::Spin), Certainty::Likely);
+        severity.or_else(|| self.severity(input_ns, Certainty::Doubtful))
     }
 
     /// Records that either tracer lost and that may concern the process in [`from_ns`, `to_ns`].
@@ -163,6 +173,7 @@ fn bare(engine: &Engine, op: Kind, pid: u32, name: Name, severity: Severity, bre
             lost_ns: breakdown.total_ns(),
             causes: breakdown.causes(&engine.names),
             unexplained_ns: breakdown.unexplained_ns(),
+            waits: breakdown.waits(None, &engine.names),
             ..LostPart::default()
         },
         pid,

@@ -1,7 +1,6 @@
 //! All gaps of a process together, where they are before several kinds of calls.
 
 use crate::blame::{Breakdown, share};
-use crate::findings::severity::Certainty;
 use crate::findings::{About, Finder};
 use crate::limits::ONE_KIND_SHARE;
 use crate::process::lost::Grid;
@@ -22,7 +21,7 @@ impl Finder for Total {
         if largest_ns as f64 > breakdown.total_ns() as f64 * ONE_KIND_SHARE {
             return Vec::new();
         }
-        let Some(severity) = about.severity(breakdown.total_ns(), Certainty::Likely) else { return Vec::new() };
+        let Some(severity) = about.severity_of_gaps(&breakdown) else { return Vec::new() };
         let mut finding = about.finding(Kind::Total, severity, &breakdown);
         let first_ns = sums.values().map(|sum| sum.first_ns).min().unwrap_or(0);
         let last_ns = sums.values().map(|sum| sum.last_end_ns).max().unwrap_or(first_ns);

@@ -1,6 +1,6 @@
 //! Records of the scheduler: births and deaths, and times off the CPU.
 
-use ingero_common::host::{InstanceId, OffCpu, Program, Side, State, SwitchedIn, Task, Thread};
+use ingero_common::host::{InstanceId, OffCpu, Program, Side, State, SwitchedIn, Task, Thread, Wait};
 use ingero_common::record::{Record, Who};
 
 use crate::input::ingest::Engine;
@@ -90,8 +90,9 @@ impl Engine {
         let cpu = record.cpu.filter(|_| !record.open);
         // Of who has slept it is known where it came back. On an idle CPU it waited for nobody there.
         let waited_on = cpu.filter(|_| prev.pid != 0).and_then(|cpu| u16::try_from(cpu).ok());
-        let off =
-            OffCpu { start_ns, wake_ns: end_ns - runq_ns, end_ns, waker, had_cpu, state, cpu_was_free, waited_on };
+        let wake_ns = end_ns - runq_ns;
+        let wait = Wait::of(record, wake_ns - start_ns, &mut self.names);
+        let off = OffCpu { start_ns, wake_ns, end_ns, waker, had_cpu, state, cpu_was_free, waited_on, wait };
         if let Some(left) = self.tasks.add_off(pid, tid, off, cpu) {
             let this = Thread { pid, tid, name: self.names.id(&record.comm) };
             if let (Some(came), Some(_)) = (left.switched_in, &record.by) {

@@ -34,6 +34,39 @@ struct OffCpu {
     waker: Option<(u32, u32)>,
     irq: bool,
     had_cpu: Option<u32>,
+    /// `in`, the kind of `on`, whether that takes connections, `io`; nothing of it from an older tracer.
+    wait: (&'static str, &'static str, bool, Option<bool>),
+    timed_out: bool,
+}
+
+/// What threads wait in here.
+const WAITS: [(&str, &str, bool, Option<bool>); 10] = [
+    ("", "", false, None),
+    ("", "", false, Some(false)),
+    ("clock_nanosleep", "", false, Some(false)),
+    ("futex", "gil", false, Some(false)),
+    ("futex", "futex", false, Some(false)),
+    ("recvfrom", "socket", false, Some(false)),
+    ("epoll_wait", "epoll", false, Some(false)),
+    ("epoll_wait", "epoll", true, Some(false)),
+    ("read", "pipe", false, Some(false)),
+    ("read", "file", false, Some(true)),
+];
+
+impl OffCpu {
+    /// What its record says of what it was in.
+    fn wait_keys(&self) -> String {
+        let (call, kind, listens, io) = self.wait;
+        let io = io.map(|io| format!(r#","io":{io}"#)).unwrap_or_default();
+        if call.is_empty() {
+            return io;
+        }
+        let listens = if listens { r#","listens":true"# } else { "" };
+        let on = if kind.is_empty() { String::new() } else { format!(r#","on":{{"kind":"{kind}"{listens}}}"#) };
+        let slept_ns = (self.wake - self.start) as u64 * TICK_NS;
+        let timeout = if self.timed_out { format!(r#","timeout_ns":{slept_ns}"#) } else { String::new() };
+        format!(r#","in":"{call}"{on}{timeout}{io}"#)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -53,8 +86,28 @@ impl Task {
         if off.waker.is_some() && !off.irq {
             return off.waker;
         }
+        self.next(place, to).and_then(|next| self.ended_by(next, to))
+    }
+
+    /// Whether the wait that the sleep at `place` is part of ended by its time-out.
+    fn timed_out(&self, place: usize, to: usize) -> bool {
+        let off = &self.offs[place];
+        let ended = off.waker.is_some() && !off.irq;
+        let next = if ended { None } else { self.next(place, to) };
+        next.map_or(off.timed_out, |next| self.timed_out(next, to))
+    }
+
+    /// The sleep that goes on with the one at `place`: on the same kind of thing, as far as that is known.
+    fn next(&self, place: usize, to: usize) -> Option<usize> {
+        let off = &self.offs[place];
         let next = self.offs.get(place + 1).filter(|next| next.start < to && next.start - off.end <= 1)?;
-        if off.state == 'S' && next.state == 'S' { self.ended_by(place + 1, to) } else { None }
+        let kinds = [off.wait, next.wait].map(|(call, kind, listens, _)| (call, kind, listens));
+        let pauses = kinds.iter().any(|(call, ..)| *call == "clock_nanosleep");
+        let same = kinds[0] == kinds[1] || kinds.iter().any(|(call, ..)| call.is_empty());
+        // Pipes and files are things of no kind.
+        let named = |(call, kind, _): (&str, &str, bool)| call == "read" && (kind == "pipe" || kind == "file");
+        let same = same || kinds.into_iter().all(named);
+        (off.state == 'S' && next.state == 'S' && same && !pauses).then_some(place + 1)
     }
 
     fn on(&self, tick: usize) -> bool {
@@ -104,7 +157,9 @@ fn machine(seed: u64) -> Machine {
                 _ => start + dice.roll(end - start + 1),
             };
             let had_cpu = dice.one_of(&[Some(777), Some(778), None, Some(0)]);
-            task.offs.push(OffCpu { start, wake, end, state, waker: None, irq: false, had_cpu });
+            let (wait, timed_out) = (dice.one_of(&WAITS), dice.roll(3) == 0);
+            let wait = if state == 'R' { WAITS[0] } else { wait };
+            task.offs.push(OffCpu { start, wake, end, state, waker: None, irq: false, had_cpu, wait, timed_out });
             at = end;
         }
         if task.pid == HOME {
@@ -206,7 +261,8 @@ impl Machine {
                     .map(|(p, t)| format!(r#","waker":{{"pid":{p},"tid":{t},"comm":"t{t}"}}"#))
                     .unwrap_or_default();
                 let irq = if off.irq { r#","waker_irq":true"# } else { "" };
-                all.push((t + dur, format!(r#"{{"src":"sched","op":"sched_switch","mono_ns":{t},"dur_ns":{dur},"pid":{pid},"tid":{tid},"comm":"t{tid}","runq_ns":{runq}{state}{cpu}{waker}{irq}}}"#)));
+                let wait = off.wait_keys();
+                all.push((t + dur, format!(r#"{{"src":"sched","op":"sched_switch","mono_ns":{t},"dur_ns":{dur},"pid":{pid},"tid":{tid},"comm":"t{tid}","runq_ns":{runq}{state}{cpu}{waker}{irq}{wait}}}"#)));
             }
             for &(from, to) in &task.calls {
                 let dur = (to - from) as u64 * TICK_NS;
@@ -277,12 +333,20 @@ impl Machine {
             };
         }
         let watched = |pid: u32| self.watched_from.get(&pid).is_some_and(|&from| from != usize::MAX);
+        let (call, kind, _, io) = off.wait;
         match (off.state, task.ended_by(place, to)) {
-            ('D', Some(waker)) if watched(waker.0) => self.at(waker, tick, to.min(off.wake)),
-            ('D', _) => (pick(Cause::IoWait, Cause::WorkerIo), pid),
             ('?', _) => (Some(Cause::OffCpu), pid),
+            _ if io == Some(true) => (pick(Cause::IoWait, Cause::WorkerIo), pid),
+            _ if call == "clock_nanosleep" => (Some(Cause::Pause), pid),
+            ('D', Some(waker)) if watched(waker.0) => self.at(waker, tick, to.min(off.wake)),
+            ('D', _) if io == Some(false) => (Some(Cause::Lock), pid),
+            ('D', _) => (pick(Cause::IoWait, Cause::WorkerIo), pid),
             (_, Some(waker)) => self.at(waker, tick, to.min(off.wake)),
-            (_, None) => (Some(Cause::Sleep), pid),
+            _ if kind == "socket" || off.wait.2 || kind == "epoll" && !task.timed_out(place, to) => {
+                (Some(Cause::Network), pid)
+            }
+            _ if kind == "gil" || kind == "futex" && !task.timed_out(place, to) => (Some(Cause::Lock), pid),
+            _ => (Some(Cause::Sleep), pid),
         }
     }
 
@@ -361,7 +425,7 @@ proptest! {
         let mut busier = machine.clone();
         let mut offs = Vec::new();
         for start in (10..TICKS - 10).step_by(7) {
-            offs.push(OffCpu { start, wake: start + 1, end: start + 5, state: 'S', waker: Some((HOME, HOME)), irq: false, had_cpu: Some(HOME) });
+            offs.push(OffCpu { start, wake: start + 1, end: start + 5, state: 'S', waker: Some((HOME, HOME)), irq: false, had_cpu: Some(HOME), wait: WAITS[0], timed_out: false });
         }
         busier.tasks.push(Task { pid: 5000, tid: 5000, born: None, offs: offs.clone(), calls: Vec::new() });
         busier.tasks.push(Task { pid: HOME, tid: 5001, born: None, offs, calls: Vec::new() });

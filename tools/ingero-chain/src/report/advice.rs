@@ -5,11 +5,12 @@ use ingero_common::cuda_api::Class;
 use ingero_common::text::{Bytes, Nanos, Traced};
 
 use crate::blame::process_tree::ProcessTree;
-use crate::blame::{Cause, CauseLine, WhoNs};
-use crate::limits::{FULL_FROM, RIVAL_SHARE};
+use crate::blame::{Cause, CauseLine, WaitLine, WhoNs};
+use crate::limits::{FULL_FROM, NAMED_SHARE, RIVAL_SHARE};
 use crate::report::machine::Machine;
 use crate::report::model::{Advice, Finding, Kind};
-use crate::report::sentences::{count, gpu_at_work, name, named, phrase, tasks, threads, who};
+use crate::report::phrases::{phrase, tasks, threads, who};
+use crate::report::sentences::{count, gpu_at_work, name, named};
 
 /// What to try, for each cause that is large enough to be named.
 pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -> Vec<Advice> {
@@ -18,15 +19,18 @@ pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -
     if let (Kind::Oom, Some(bytes)) = (finding.op, finding.extra.resident_bytes) {
         all.push(oom_advice(finding, bytes, machine));
     }
-    let by_cause = !matches!(finding.op, Kind::HostCalls | Kind::LaunchBound);
+    let by_cause = !matches!(finding.op, Kind::HostCalls | Kind::LaunchBound | Kind::NoInput);
     let about = About { finding, tree, machine };
     all.extend(named(finding).filter(|_| by_cause).filter_map(|line| about.advice(line)));
     all.extend(about.limit_as_well());
+    all.extend(about.gil().into_iter().chain(about.pipe()).filter(|_| by_cause));
     // Something regular in what the process does by itself is a lead, unless it is what its loop consists of. Data that comes
     // late comes late at each step.
     let each_step = finding.lost.n.saturating_mul(2) > machine.drains && machine.drains > 0;
-    let own =
-        matches!(finding.lost.causes.first().map(|c| c.cause), Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep));
+    let own = matches!(
+        finding.lost.causes.first().map(|c| c.cause),
+        Some(Cause::HostCpu | Cause::IoWait | Cause::Sleep | Cause::Pause)
+    );
     if let Some(period) = finding.times.as_ref().and_then(|times| times.period)
         && own
         && !each_step
@@ -169,7 +173,7 @@ impl About<'_> {
                 "record the GPU's use (ingero-sched where NVIDIA's driver is): at a busy GPU, this is waiting for it and no fault; \
                  else look for what makes the driver work or wait in this call"
                     .to_owned(),
-                format!("{} for {took}, {}", phrase(line), before_queue(finding)),
+                format!("{} for {took}, {}", phrase(finding, line), before_queue(finding)),
             ));
         }
         (line.cause == Cause::DriverCpu && !gpu_at_work(finding)).then(|| {
@@ -218,20 +222,68 @@ impl About<'_> {
                     format!("the process waited for it for {took}, and nothing more is on record"),
                 )
             }
-            Cause::Sleep => (
-                "look for a pause or a poll with a time-out".to_owned(),
-                format!("asleep for {took}, until a timer or an interrupt woke it"),
-            ),
+            Cause::Sleep | Cause::Pause | Cause::Lock | Cause::Network | Cause::Spin => self.asleep(line),
             Cause::CudaCall => (
                 "keep memory allocated (a caching allocator whose cache is not emptied), and load code before the loop"
                     .to_owned(),
-                format!("{}: {took} while the GPU was idle", phrase(line)),
+                format!("{}: {took} while the GPU was idle", phrase(self.finding, line)),
             ),
             Cause::Steal => (
                 "ask for dedicated CPUs from the hypervisor".to_owned(),
                 format!("up to {:.0} % of the CPU time was stolen", machine.steal_pct),
             ),
             _ => return None,
+        })
+    }
+
+    /// Against sleeps that nobody is known to have ended.
+    fn asleep(&self, line: &CauseLine) -> (String, String) {
+        let text = match line.cause {
+            Cause::Pause => "wait for what the pause is for instead of pausing, or pause outside the loop".to_owned(),
+            Cause::Lock => "look for who holds the lock, and for how long".to_owned(),
+            Cause::Network => {
+                "fetch ahead (deeper prefetching, more workers), or keep the data in a local cache".to_owned()
+            }
+            Cause::Spin => format!("look for what {} asks for; the records do not tell", threads(line)),
+            _ => "look for a pause or a poll with a time-out".to_owned(),
+        };
+        (text, format!("{} for {}", phrase(self.finding, line), self.took(line)))
+    }
+
+    /// How long the thread that feeds the GPU was in waits of one kind, if that is enough to be named, and with whom.
+    fn waits(&self, of: impl Fn(&WaitLine) -> bool) -> Option<(u64, String)> {
+        let waits: Vec<&WaitLine> = self.finding.lost.waits.iter().filter(|wait| of(wait)).collect();
+        let ns = waits.iter().map(|wait| wait.ns).sum::<u64>();
+        let large = ns > 0 && ns as f64 >= self.finding.lost.lost_ns as f64 * NAMED_SHARE;
+        large.then(|| (ns, tasks(waits.iter().filter_map(|wait| wait.by.as_ref()))))
+    }
+
+    /// Only one thread of a process runs Python at a time.
+    fn gil(&self) -> Option<Advice> {
+        let (ns, who) = self.waits(|wait| wait.kind() == "gil")?;
+        let who = if who.is_empty() { "another thread".to_owned() } else { who };
+        Some(Advice {
+            text: format!(
+                "move the Python code of {who} to a process of its own, or to native code that releases the GIL; \
+                 a free-threaded build of Python has none"
+            ),
+            because: format!("the thread that feeds the GPU waited {} for the GIL, which {who} had", Nanos(ns)),
+            up_to_ns: ns,
+        })
+    }
+
+    /// A pipe that is full or empty: the other end is late.
+    fn pipe(&self) -> Option<Advice> {
+        let writes = |wait: &WaitLine| wait.kind() == "pipe" && wait.call.raw().contains("write");
+        let (ns, who) = self.waits(writes)?;
+        let who = if who.is_empty() { "its reader".to_owned() } else { who };
+        Some(Advice {
+            text: format!("let {who} read faster, write less to it, or write from a thread of its own"),
+            because: format!(
+                "the thread that feeds the GPU waited {} for room in the pipe that {who} reads",
+                Nanos(ns)
+            ),
+            up_to_ns: ns,
         })
     }
 
@@ -289,7 +341,7 @@ mod tests {
     fn line(who: &[(&str, u32, u64)]) -> CauseLine {
         let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
         let ns = who.iter().map(|one| one.ns).sum();
-        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, ops: Vec::new() }
+        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, ops: Vec::new(), waits: Vec::new() }
     }
 
     #[test]

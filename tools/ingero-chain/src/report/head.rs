@@ -8,6 +8,7 @@ use crate::findings::severity::Severity;
 use crate::limits::{MAX_CAUSES, MOST_NOT_JUDGED, ROUNDS_TO_NOTHING, SHOWN_SHARE};
 use crate::process::class::Class;
 use crate::report::model::{AccountLine, Finding, GridLine, Kind, Report, Summary};
+use crate::report::phrases::phrase;
 use crate::report::sentences::{self, pct};
 use crate::report::strip::{self, Cell};
 
@@ -273,7 +274,7 @@ pub(crate) fn whys(finding: &Finding) -> (Vec<Why>, Option<(usize, u64)>) {
         .lost
         .causes
         .iter()
-        .map(|line| Why { share: line.share, ns: line.ns, cause: Some(line.cause), text: sentences::phrase(line) })
+        .map(|line| Why { share: line.share, ns: line.ns, cause: Some(line.cause), text: phrase(finding, line) })
         .collect();
     let ns = sentences::unexplained_ns(finding);
     if ns > 0 {

@@ -334,6 +334,10 @@ fn colour(cause: Option<Cause>) -> &'static str {
         Some(Cause::Blocked) => "#5c6bc0",
         Some(Cause::Wait) => "#8e24aa",
         Some(Cause::Sleep) => "#b39ddb",
+        Some(Cause::Lock) => "#c2185b",
+        Some(Cause::Pause) => "#9575cd",
+        Some(Cause::Network) => "#0097a7",
+        Some(Cause::Spin) => "#afb42b",
         Some(Cause::OffCpu) => "#90a4ae",
         None => "#9e9e9e",
     }

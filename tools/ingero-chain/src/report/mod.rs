@@ -10,6 +10,7 @@ mod lines;
 pub(crate) mod logfmt;
 mod machine;
 pub mod model;
+mod phrases;
 pub mod sentences;
 mod strip;
 #[cfg(test)]

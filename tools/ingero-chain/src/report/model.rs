@@ -6,7 +6,7 @@ use ingero_common::cuda_api::{self, Function};
 use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
-use crate::blame::CauseLine;
+use crate::blame::{CauseLine, WaitLine};
 use crate::findings::severity::Severity;
 use crate::process::class::Classes;
 pub use crate::report::lines::{CallLine, Cold, ProcessReport, Switches};
@@ -20,6 +20,7 @@ pub enum Kind {
     SlowCall,
     HostCalls,
     LaunchBound,
+    NoInput,
     Stall,
     Oom,
 }
@@ -33,6 +34,7 @@ impl Kind {
             Kind::SlowCall => "slow_call",
             Kind::HostCalls => "host_calls",
             Kind::LaunchBound => "launch_bound",
+            Kind::NoInput => "no_input",
             Kind::Stall => "stall",
             Kind::Oom => "oom",
         }
@@ -68,7 +70,7 @@ pub struct Evidence {
 /// One layer of a finding's story.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimelineLine {
-    /// `SYSTEM`, `HOST` or `CUDA`.
+    /// `SYSTEM`, `HOST`, `WAITS` or `CUDA`.
     pub layer: &'static str,
     /// What happened there.
     pub text: String,
@@ -290,6 +292,9 @@ pub struct LostPart {
     pub causes: Vec<CauseLine>,
     /// The part that no record explains.
     pub unexplained_ns: u64,
+    /// Gaps and totals: what the thread that feeds the GPU was in when it slept, largest first; `by` is who ended it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<WaitLine>,
     /// Gaps and totals: lost time over the recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grid: Option<GridLine>,

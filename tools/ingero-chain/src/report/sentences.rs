@@ -4,12 +4,13 @@ use ingero_common::cuda_api::Class as Function;
 use ingero_common::text::{Bytes, Nanos, Traced, counted};
 
 use crate::blame::process_tree::ProcessTree;
-use crate::blame::{Cause, CauseLine, WhoNs};
-use crate::limits::{MAX_NAMED, MAX_NAMED_OPS, MOSTLY_WATCHED, NAMED_SHARE};
+use crate::blame::{Cause, CauseLine};
+use crate::limits::{MAX_NAMED_OPS, MOSTLY_WATCHED, NAMED_SHARE};
 use crate::process::class::Class;
 use crate::report::advice;
 use crate::report::machine::Machine;
 use crate::report::model::{Finding, Kind, Launches, OpLine, Story, Summary, TimelineLine};
+use crate::report::phrases::{self, phrase};
 
 /// Fills in the words.
 pub(crate) fn tell(finding: &mut Finding, tree: &ProcessTree<'_>, machine: &Machine) {
@@ -39,7 +40,8 @@ fn summary(finding: &Finding) -> String {
     if finding.op == Kind::LaunchBound {
         return text;
     }
-    let causes: Vec<String> = named(finding).map(|line| format!("{} {}", pct(line.share), phrase(line))).collect();
+    let causes: Vec<String> =
+        named(finding).map(|line| format!("{} {}", pct(line.share), phrase(finding, line))).collect();
     if causes.is_empty() {
         text.push_str(match finding.evidence.watched_share {
             s if s < MOSTLY_WATCHED => "; the cause is unknown, because the scheduler tracer did not watch",
@@ -73,6 +75,7 @@ pub(crate) fn claim(finding: &Finding) -> String {
         }
         Kind::HostCalls => host_calls(finding),
         Kind::LaunchBound => launch_bound(finding),
+        Kind::NoInput => format!("nobody asked for anything for {lost} ({percent} of the loop)"),
         Kind::Stall if finding.extra.proven.is_none() => format!("{call} has not returned for {lost}"),
         Kind::Stall => format!("no CUDA call for the last {lost}; the last one was {call}"),
         Kind::Oom => {
@@ -174,78 +177,6 @@ pub(crate) fn gpu_at_work(finding: &Finding) -> bool {
         && finding.extra.gpu_wait_ns.is_some_and(|ns| ns > finding.lost.lost_ns / 2)
 }
 
-/// A cause as part of a sentence.
-pub(crate) fn phrase(line: &CauseLine) -> String {
-    let who = who(line);
-    let known = !who.is_empty();
-    match line.cause {
-        Cause::HostCpu if known => format!("on the CPU in its own code ({})", threads(line)),
-        Cause::HostCpu => "on the CPU in its own code".into(),
-        Cause::CpuWait if known => format!("waiting for a CPU taken by {who}"),
-        Cause::CpuWait => "waiting for a CPU".into(),
-        Cause::Quota => "throttled by its CPU quota".into(),
-        Cause::IoWait => "waiting for a device (state D)".into(),
-        Cause::Blocked => "asleep inside the call".into(),
-        Cause::DriverCpu => "on the CPU inside the call".into(),
-        Cause::WorkerCpu => format!("waiting for {who} to compute"),
-        Cause::WorkerCpuWait if known => format!("waiting for a worker that waited for a CPU taken by {who}"),
-        Cause::WorkerCpuWait => "waiting for a worker that waited for a CPU".into(),
-        Cause::WorkerQuota => format!("waiting for {who}, throttled by a CPU quota"),
-        Cause::WorkerIo => format!("waiting for {who}, which waited for a device (state D)"),
-        Cause::Wait => format!("waiting for {who}"),
-        Cause::Sleep => "asleep until a timer or an interrupt woke it".into(),
-        Cause::OffCpu => "off the CPU in a state that is not on record".into(),
-        Cause::Steal => "possibly stolen by the hypervisor".into(),
-        Cause::CudaCall => {
-            let ops: Vec<String> = line.ops.iter().take(MAX_NAMED_OPS).map(|op| op.op.to_string()).collect();
-            format!("in CUDA calls that give the GPU no work ({})", ops.join(", "))
-        }
-    }
-}
-
-/// The threads of a cause in the process itself, the first names.
-pub(crate) fn threads(line: &CauseLine) -> String {
-    let mut names: Vec<&Traced> = Vec::new();
-    for who in &line.who {
-        if !names.contains(&&who.comm) {
-            names.push(&who.comm);
-        }
-    }
-    names.iter().take(MAX_NAMED).map(ToString::to_string).collect::<Vec<_>>().join(" and ")
-}
-
-/// Those a cause points at, the first names and how many more there are.
-pub(crate) fn who(line: &CauseLine) -> String {
-    tasks(line.who.iter())
-}
-
-/// Processes of one name are told as one: `pt_data_worker (4 processes), python3 (17) and 3 more`.
-pub(crate) fn tasks<'a>(who: impl Iterator<Item = &'a WhoNs>) -> String {
-    let mut names: Vec<(&Traced, u64, Vec<u32>)> = Vec::new();
-    for one in who {
-        let at = names.iter().position(|(comm, ..)| **comm == one.comm).unwrap_or_else(|| {
-            names.push((&one.comm, 0, Vec::new()));
-            names.len() - 1
-        });
-        let (_, ns, pids) = &mut names[at];
-        *ns += one.ns;
-        if !pids.contains(&one.pid) {
-            pids.push(one.pid);
-        }
-    }
-    // Stable: of equal parts, the first stays first.
-    names.sort_by_key(|(_, ns, _)| std::cmp::Reverse(*ns));
-    let told = names.iter().take(MAX_NAMED).map(|(comm, _, pids)| match pids[..] {
-        [pid] => format!("{comm} ({pid})"),
-        _ => format!("{comm} ({} processes)", pids.len()),
-    });
-    let told: Vec<String> = told.collect();
-    match names.iter().skip(MAX_NAMED).map(|(.., pids)| pids.len()).sum::<usize>() {
-        0 => told.join(" and "),
-        more => format!("{} and {more} more", told.join(", ")),
-    }
-}
-
 pub(crate) fn name(finding: &Finding) -> String {
     process(&finding.comm, finding.pid)
 }
@@ -287,7 +218,8 @@ pub(crate) fn class(class: Class) -> &'static str {
 
 fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
     let mut lines = machine.lines(finding);
-    let mut host: Vec<String> = named(finding).map(|line| format!("{} {}", Nanos(line.ns), phrase(line))).collect();
+    let mut host: Vec<String> =
+        named(finding).map(|line| format!("{} {}", Nanos(line.ns), phrase(finding, line))).collect();
     let unexplained_ns = unexplained_ns(finding);
     if unexplained_ns > 0 && unexplained_ns as f64 >= finding.lost.lost_ns as f64 * NAMED_SHARE {
         host.push(format!("{} unexplained", Nanos(unexplained_ns)));
@@ -295,6 +227,7 @@ fn timeline(finding: &Finding, machine: &Machine) -> Vec<TimelineLine> {
     if !host.is_empty() {
         lines.push(TimelineLine { layer: "HOST", text: host.join("; ") });
     }
+    lines.extend(phrases::waits(finding).into_iter().map(|text| TimelineLine { layer: "WAITS", text }));
     lines.extend(cuda(finding).map(|text| TimelineLine { layer: "CUDA", text }));
     lines
 }
@@ -304,7 +237,7 @@ fn cuda(finding: &Finding) -> Option<String> {
     let times = finding.times.clone().unwrap_or_default();
     let (p50, max, n) = (Nanos(times.p50_ns), Nanos(times.max_ns), finding.lost.n);
     Some(match finding.op {
-        Kind::Oom | Kind::Total => return None,
+        Kind::Oom | Kind::Total | Kind::NoInput => return None,
         Kind::Gap => format!("{} before {}: median {p50}, longest {max}", count(n, "gap"), call(finding)),
         Kind::SlowCall => {
             format!(
@@ -351,14 +284,5 @@ mod tests {
     #[test]
     fn shares_are_never_rounded_to_nothing() {
         assert_eq!([0.0, 0.0001, 0.006, 0.01, 0.994, 1.0].map(pct), ["0 %", "<0.1 %", "0.6 %", "1 %", "99 %", "100 %"]);
-    }
-
-    #[test]
-    fn processes_of_one_name_are_told_as_one() {
-        let who = [("stress", 11, 40), ("loader", 2, 50), ("stress", 12, 30), ("rcu", 5, 1)];
-        let who = who.map(|(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns });
-        assert_eq!(tasks(who.iter()), "stress (2 processes), loader (2) and 1 more");
-        assert_eq!(tasks(who[..2].iter()), "loader (2) and stress (11)");
-        assert_eq!(tasks([].iter()), "");
     }
 }

@@ -19,7 +19,7 @@ const LOST_NS: u64 = 1_000;
 
 fn cause(cause: Cause, ns: u64, who: &[(&str, u32, u64)]) -> CauseLine {
     let who = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
-    CauseLine { cause, ns, share: ns as f64 / LOST_NS as f64, who, ops: Vec::new() }
+    CauseLine { cause, ns, share: ns as f64 / LOST_NS as f64, who, ops: Vec::new(), waits: Vec::new() }
 }
 
 /// Gaps with these causes; the rest is unexplained.

@@ -7,6 +7,7 @@ use crate::findings::severity::Severity;
 use crate::limits::MAX_ADVICE;
 use crate::report::head::{Head, Why};
 use crate::report::model::{Advice, Finding, Kind, Summary};
+use crate::report::phrases;
 use crate::report::sentences::{self, pct};
 use crate::report::strip::Cell;
 
@@ -27,6 +28,9 @@ pub(super) fn process(page: &mut String, head: &Head<'_>, summary: &Summary, loo
     }
     when(page, head, look);
     why(page, head, look);
+    for (i, wait) in head.lead.map(phrases::waits).unwrap_or_default().iter().enumerate() {
+        push(page, &labelled(look, if i == 0 { "waits" } else { "" }, wait));
+    }
     for finding in head.lead.iter().chain(&head.also) {
         advice(page, finding, look);
     }
