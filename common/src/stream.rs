@@ -77,6 +77,11 @@ impl<W: Write> Stream<W> {
         self.clock.ts(mono_ns)
     }
 
+    /// An instant on the wall clock, ns since 1970.
+    pub fn wall_ns(&self, mono_ns: u64) -> u64 {
+        u64::try_from(i128::from(mono_ns) + i128::from(self.clock.offset_ns())).unwrap_or(0)
+    }
+
     /// Writes the record of a traced event and counts it.
     pub fn event<T: Serialize>(&mut self, record: &T) -> io::Result<()> {
         self.written += 1;

@@ -39,6 +39,7 @@
 #include "sched_net.h"
 #include "sched_oom.h"
 #include "sched_tasks.h"
+#include "sched_wait.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -69,6 +70,8 @@ static __always_inline void leave(struct thread *t, struct task_struct *prev, st
 	fill_who(&t->by, next);
 	t->has_by = 1;
 	t->runnable_ns = 0;
+	if (state)
+		begin_wait(t, prev, now);
 	t->off_ns = now;
 }
 
@@ -112,6 +115,10 @@ static __always_inline void come_back(struct thread *t, struct task_struct *next
 		}
 		e->flags = flags;
 		e->unused = 0;
+		if (now - t->off_ns >= WAIT_MIN_NS)
+			fill_wait(&e->wait, t, next);
+		else
+			__builtin_memset(&e->wait, 0, sizeof(e->wait));
 		submit(e);
 	}
 	t->off_ns = 0;

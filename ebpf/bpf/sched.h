@@ -70,6 +70,38 @@ struct event_head {
 	struct who who;
 };
 
+/* `wait.nr` of a thread that was in no system call. */
+#define NO_CALL (-1)
+/* Of a thread of the kernel's own. */
+#define KERNEL_THREAD (-2)
+
+/* The rest of `wait` is filled in. */
+#define WAIT_KNOWN 1u
+/* It waits for a device. */
+#define WAIT_IO 2u
+/* `timeout_ns` is an instant of the wall clock. */
+#define WAIT_WALL 4u
+
+/* What a thread was in while it was off the CPU: sched_wait.h. */
+struct wait {
+	/* The first argument: a descriptor, the address of a futex. Of poll, its only descriptor; else -1. */
+	__u64 arg;
+	/* How long it was to wait at most; 0 = not known. */
+	__u64 timeout_ns;
+	/* Where `arg` is a descriptor in use: what it is. */
+	__u64 ino;
+	__u32 mode;
+	__s32 nr;
+	__u32 flags;
+	/* Of a socket: its family, type and state (linux/tcp_states.h), and of the internet's the other end; where it listens, its port. */
+	__u16 family;
+	__u16 port;
+	__u8 peer[16];
+	__u8 sk_state;
+	__u8 sk_type;
+	__u8 unused[6];
+};
+
 #define SWITCH_HAS_BY 1u
 #define SWITCH_HAS_PREV 2u
 #define SWITCH_HAS_WAKER 4u
@@ -87,6 +119,7 @@ struct switch_event {
 	struct who waker;
 	__u32 flags;
 	__u32 unused;
+	struct wait wait;
 };
 
 /* `task_event.code` where it is not known: no status of wait(2) is negative. */

@@ -58,6 +58,11 @@ struct thread {
 	__u8 unused;
 	__u32 why;
 	__u32 ns_pid;
+	/* Of its wait, what was to be had only when it began: sched_wait.h. */
+	__u64 timeout_ns;
+	__s32 poll_fd;
+	__u8 timeout_wall;
+	__u8 unused_too[3];
 	/* It is one of those that its process waits for: sched_last.h. */
 	__u32 counted;
 	struct page_sums pages;

@@ -8,6 +8,7 @@
 
 #include "sched_block.h"
 #include "sched_last.h"
+#include "sched_wait.h"
 
 #define PF_EXITING 0x00000004
 
@@ -211,6 +212,8 @@ int open_tasks(struct bpf_iter__task *ctx)
 			e.waker = t->waker;
 		}
 	}
+	if (e.head.dur_ns >= WAIT_MIN_NS)
+		fill_wait(&e.wait, t, task);
 	bpf_seq_write(seq, &e, sizeof(e));
 	return 0;
 }

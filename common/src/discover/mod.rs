@@ -32,6 +32,7 @@ mod library;
 pub mod maps;
 mod namespaces;
 mod procfs;
+pub mod python;
 mod resolve;
 mod scanner;
 

@@ -289,6 +289,34 @@ pub struct Switch<'a> {
     pub waker_irq: bool,
     #[serde(skip_serializing_if = "is_false")]
     pub open: bool,
+    /// The system call that it left in, or `page_fault`.
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub within: Option<&'a str>,
+    /// What that waited on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<On<'a>>,
+    /// How long it was to wait at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ns: Option<u64>,
+    /// Whether it waited for a device; absent where that was not looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<bool>,
+}
+
+/// What a system call waited on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct On<'a> {
+    pub kind: &'a str,
+    /// A path, `pipe:[n]`, `tcp 10.0.0.5:443`, `unix`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Text<'a>>,
+    /// The address of a futex, `0x…`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addr: Option<Hex>,
+    /// It takes connections, or one of those that it waits for does.
+    #[serde(skip_serializing_if = "is_false")]
+    pub listens: bool,
 }
 
 /// fork, exec, exit and thread records.

@@ -29,6 +29,10 @@ const HAS_PREV: u32 = 2;
 const HAS_WAKER: u32 = 4;
 const WAKER_IRQ: u32 = 8;
 const OPEN: u32 = 16;
+const WAIT_KNOWN: u32 = 1;
+const WAIT_IO: u32 = 2;
+const WAIT_WALL: u32 = 4;
+const KERNEL_THREAD: i32 = -2;
 const OOM_HAS_MEMORY: u32 = 1;
 
 /// No status of wait(2) is negative.
@@ -82,6 +86,70 @@ pub struct Switch<'a> {
     pub waker_irq: bool,
     /// It has not come back by the end of the interval.
     pub open: bool,
+    /// What it was in, where that was looked at: of short waits it is not, nor on kernels without type information.
+    pub wait: Option<Wait>,
+}
+
+/// What a thread was in while it was off the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wait {
+    /// Where it was.
+    pub within: In,
+    /// Its first argument: a descriptor, the address of a futex. Of poll, its only descriptor; else all ones.
+    pub arg: u64,
+    /// How long it was to wait at most, ns.
+    pub timeout: Option<Timeout>,
+    /// What the descriptor is, where `arg` is one in use.
+    pub file: Option<File>,
+    /// It waited for a device.
+    pub io: bool,
+}
+
+/// Where a thread was when it left the CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum In {
+    /// In its own code.
+    #[default]
+    OwnCode,
+    /// In the system call of this number.
+    Call(u32),
+    /// It is a thread of the kernel.
+    Kernel,
+}
+
+/// How long a wait was to last at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timeout {
+    /// So many ns.
+    After(u64),
+    /// Until this instant, ns of the wall clock.
+    Until(u64),
+}
+
+/// A file as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct File {
+    /// The number of its inode.
+    pub ino: u64,
+    /// Type and permissions, as stat(2) tells them.
+    pub mode: u32,
+    /// Of a socket: what it is.
+    pub socket: Option<Socket>,
+}
+
+/// A socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Socket {
+    /// AF_…
+    pub family: u16,
+    /// The other end's address: the first 4 bytes of IPv4, all of IPv6.
+    pub peer: [u8; 16],
+    /// The other end's port.
+    pub port: u16,
+    /// TCP's state (linux/tcp_states.h), which is used of other families, too.
+    pub state: u8,
+    /// SOCK_…
+    pub kind: u8,
 }
 
 /// Why a process is watched (`enum why`).
@@ -266,6 +334,7 @@ fn switch<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Switch<'a>> {
     let (state, cpu) = (fields.u32()?, fields.u32()?);
     let (by, prev, waker) = (fields.who()?, fields.who()?, fields.who()?);
     let (flags, _unused) = (fields.u32()?, fields.u32()?);
+    let wait = wait(fields)?;
     let given = |flag: u32, who| (flags & flag != 0).then_some(who);
     Some(Switch {
         head,
@@ -277,7 +346,32 @@ fn switch<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Switch<'a>> {
         waker: given(HAS_WAKER, waker),
         waker_irq: flags & WAKER_IRQ != 0,
         open: flags & OPEN != 0,
+        wait,
     })
+}
+
+/// The outer `None`: there are too few bytes.
+fn wait(fields: &mut Fields<'_>) -> Option<Option<Wait>> {
+    let (arg, timeout_ns, ino) = (fields.u64()?, fields.u64()?, fields.u64()?);
+    let (mode, call, flags) = (fields.u32()?, fields.u32()?.cast_signed(), fields.u32()?);
+    let (family, port) = (fields.u16()?, fields.u16()?);
+    let (peer, rest) = (fields.array()?, fields.array::<8>()?);
+    if flags & WAIT_KNOWN == 0 {
+        return Some(None);
+    }
+    let timeout = match flags & WAIT_WALL {
+        _ if timeout_ns == 0 => None,
+        0 => Some(Timeout::After(timeout_ns)),
+        _ => Some(Timeout::Until(timeout_ns)),
+    };
+    let socket = (family != 0).then_some(Socket { family, peer, port, state: rest[0], kind: rest[1] });
+    let file = (mode != 0 || ino != 0).then_some(File { ino, mode, socket });
+    let within = match u32::try_from(call) {
+        Ok(number) => In::Call(number),
+        Err(_) if call == KERNEL_THREAD => In::Kernel,
+        Err(_) => In::OwnCode,
+    };
+    Some(Some(Wait { within, arg, timeout, file, io: flags & WAIT_IO != 0 }))
 }
 
 fn task<'a>(kind: u32, head: Head<'a>, fields: &mut Fields<'a>) -> Option<Event<'a>> {
@@ -330,6 +424,10 @@ impl<'a> Fields<'a> {
         let (first, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*first)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_ne_bytes)
     }
 
     fn u32(&mut self) -> Option<u32> {
@@ -395,6 +493,7 @@ mod tests {
                 .who(3, 4, "prev")
                 .who(5, 6, "waker")
                 .u32s(&[flags, 0])
+                .u64s(&[0; 8])
                 .0
         };
         let all = bytes(HAS_BY | HAS_PREV | HAS_WAKER);
@@ -409,6 +508,33 @@ mod tests {
         let Some((Event::Switch(s), _)) = decode(&none) else { panic!() };
         assert_eq!([s.by, s.prev, s.waker], [None; 3]);
         assert!(s.waker_irq && s.open);
+        assert_eq!(s.wait, None, "of a short wait nothing is known");
+    }
+
+    #[test]
+    fn what_a_thread_was_in() {
+        let wait = |timeout_ns: u64, [mode, call, flags]: [u32; 3], family: u16| {
+            let mut bytes = Bytes::default().u64s(&[5, timeout_ns, 4711]).u32s(&[mode, call, flags]).0;
+            bytes.extend(family.to_ne_bytes());
+            bytes.extend(443_u16.to_ne_bytes());
+            bytes.extend([10, 0, 0, 5].into_iter().chain([0; 12]));
+            bytes.extend([1, 2, 0, 0, 0, 0, 0, 0]);
+            super::wait(&mut Fields(&bytes)).unwrap()
+        };
+        let socket = wait(7, [0o140_777, 45, WAIT_KNOWN | WAIT_IO], 2).unwrap();
+        assert_eq!(
+            (socket.within, socket.arg, socket.timeout, socket.io),
+            (In::Call(45), 5, Some(Timeout::After(7)), true)
+        );
+        let file = socket.file.unwrap();
+        assert_eq!((file.ino, file.mode), (4711, 0o140_777));
+        let peer = file.socket.unwrap();
+        assert_eq!((&peer.peer[..4], peer.port, peer.state, peer.kind), (&[10, 0, 0, 5][..], 443, 1, 2));
+        let wall = wait(7, [0, u32::MAX, WAIT_KNOWN | WAIT_WALL], 0).unwrap();
+        assert_eq!((wall.within, wall.timeout, wall.io), (In::OwnCode, Some(Timeout::Until(7)), false));
+        let kernel = wait(0, [0, KERNEL_THREAD.cast_unsigned(), WAIT_KNOWN], 0).unwrap();
+        assert_eq!((kernel.within, kernel.timeout), (In::Kernel, None));
+        assert_eq!(wait(0, [0, 0, 0], 0), None);
     }
 
     #[test]

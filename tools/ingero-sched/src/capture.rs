@@ -19,6 +19,7 @@ use serde::Serialize;
 use crate::options::Options;
 use crate::processes::{Processes, child_watch, cuda_watch};
 use crate::sample::Sampler;
+use crate::waits::Waits;
 use crate::{TOOL, record};
 
 /// The name in `lost` and `watch` records.
@@ -47,6 +48,7 @@ struct Capture {
     mode: &'static str,
     stream: Stream<Output>,
     processes: Processes,
+    waits: Waits,
     sampler: Option<Sampler>,
     /// Samples written; the kernel side has counted everything else.
     samples: u64,
@@ -78,6 +80,7 @@ pub(crate) fn run(
         mode,
         stream,
         processes,
+        waits: Waits::default(),
         sampler: None,
         samples: 0,
         opened: 0,
@@ -188,13 +191,13 @@ impl Capture {
             }
         }
 
-        let (stream, opened) = (&mut self.stream, &mut self.opened);
+        let (stream, waits, opened) = (&mut self.stream, &mut self.waits, &mut self.opened);
         let mut result = Ok(());
         self.tracer
             .open(stop_ns, |event| {
                 if result.is_ok() {
                     *opened += 1;
-                    result = record::write(stream, &event);
+                    result = record::write(stream, waits, &event);
                 }
             })
             .context("reading the kernel's list of tasks")?;
@@ -213,12 +216,12 @@ impl Capture {
 
     /// Writes what the ring holds, one batch at most; how many events that was.
     fn drain(&mut self) -> anyhow::Result<usize> {
-        let (stream, processes) = (&mut self.stream, &mut self.processes);
+        let (stream, processes, waits) = (&mut self.stream, &mut self.processes, &mut self.waits);
         let mut result = Ok(false);
         let mut cuda_began = false;
         let drained = self.tracer.drain(BATCH, |event| {
             if result.is_ok() {
-                result = handle(stream, processes, &event);
+                result = handle(stream, processes, waits, &event);
                 cuda_began |= matches!(result, Ok(true));
             }
         });
@@ -257,10 +260,16 @@ impl Capture {
 }
 
 /// Writes what one event says. Whether a process has begun to use CUDA by it, of which more is to be watched.
-fn handle(stream: &mut Stream<Output>, processes: &mut Processes, event: &Event<'_>) -> anyhow::Result<bool> {
+fn handle(
+    stream: &mut Stream<Output>,
+    processes: &mut Processes,
+    waits: &mut Waits,
+    event: &Event<'_>,
+) -> anyhow::Result<bool> {
     processes.follow(event);
-    record::write(stream, event)?;
+    record::write(stream, waits, event)?;
     match *event {
+        Event::Exec { head, .. } | Event::ProcessExit { head, .. } => waits.forget(head.who.pid),
         Event::Fork { head, child_pid, child_ns_pid, watched: true } => {
             let ts = stream.ts(head.mono_ns);
             stream.watch(child_watch(head, ts, child_pid, child_ns_pid))?;

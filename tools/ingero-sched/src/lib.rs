@@ -10,6 +10,7 @@ mod options;
 mod processes;
 mod record;
 mod sample;
+mod waits;
 
 use anyhow::{Context, ensure};
 use ingero_common::discover::{Numbered, ProcFs, is_gone};

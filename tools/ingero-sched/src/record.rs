@@ -8,13 +8,18 @@ use ingero_common::record::{src, why};
 use ingero_common::stream::Stream;
 use ingero_ebpf::sched::event::{self, Event, Head, IoOp, Oom, Who};
 
+use crate::waits::{Keys, Waits};
+
 /// Writes the record of one event; nothing is allocated for it. `Watched` and `CudaInit` are no
 /// traced events and write nothing.
-pub(crate) fn write<W: Write>(stream: &mut Stream<W>, event: &Event<'_>) -> io::Result<()> {
+pub(crate) fn write<W: Write>(stream: &mut Stream<W>, waits: &mut Waits, event: &Event<'_>) -> io::Result<()> {
     match *event {
         Event::Switch(switch) => {
             let ts = stream.ts(switch.head.mono_ns);
-            stream.event(&switch_record(&switch, ts))
+            let asleep = matches!(switch.state, b'S' | b'D');
+            let wall_ns = stream.wall_ns(switch.head.mono_ns);
+            let keys = waits.keys(switch.head.who.pid, switch.wait.as_ref(), asleep, wall_ns);
+            stream.event(&switch_record(&switch, ts, keys))
         }
         Event::Fork { head, child_pid, .. } => {
             let ts = stream.ts(head.mono_ns);
@@ -65,7 +70,7 @@ pub(crate) fn write<W: Write>(stream: &mut Stream<W>, event: &Event<'_>) -> io::
     }
 }
 
-fn switch_record<'a>(switch: &event::Switch<'a>, ts: Ts) -> Switch<'a> {
+fn switch_record<'a>(switch: &event::Switch<'a>, ts: Ts, keys: Keys<'a>) -> Switch<'a> {
     let head = &switch.head;
     Switch {
         src: src::SCHED,
@@ -85,6 +90,10 @@ fn switch_record<'a>(switch: &event::Switch<'a>, ts: Ts) -> Switch<'a> {
         waker: switch.waker.map(thread),
         waker_irq: switch.waker_irq,
         open: switch.open,
+        within: keys.within,
+        on: keys.on,
+        timeout_ns: keys.timeout_ns,
+        io: keys.io,
     }
 }
 
@@ -191,7 +200,7 @@ mod tests {
 
     fn written(event: Event<'_>) -> serde_json::Value {
         let mut stream = Stream::new(Vec::new(), "sched", "test", "0");
-        write(&mut stream, &event).unwrap();
+        write(&mut stream, &mut Waits::default(), &event).unwrap();
         serde_json::from_slice(stream.out()).unwrap()
     }
 
@@ -212,6 +221,7 @@ mod tests {
             waker: Some(who(5, 6)),
             waker_irq: false,
             open: false,
+            wait: None,
         };
         let mut record = written(Event::Switch(switch));
         record.as_object_mut().unwrap().remove("ts").unwrap();

@@ -151,6 +151,17 @@ impl<'f> ElfFile<'f> {
         &'a self,
         tables: &Tables<'a>,
         kind: elf::SectionType,
+        each: impl FnMut(&'a [u8], &'a Symbol),
+    ) -> Result<(), ElfError> {
+        self.each_symbol(tables, kind, |kind| matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC), each)
+    }
+
+    /// Calls `each` with the symbols of one table that the file defines and that are of a kind which `keep` accepts.
+    pub(super) fn each_symbol<'a>(
+        &'a self,
+        tables: &Tables<'a>,
+        kind: elf::SectionType,
+        keep: impl Fn(elf::SymbolType) -> bool,
         mut each: impl FnMut(&'a [u8], &'a Symbol),
     ) -> Result<(), ElfError> {
         // A file has one of each (System V ABI, sections); a million of them over one table are not looked through.
@@ -158,8 +169,7 @@ impl<'f> ElfFile<'f> {
         let symbols: &[Symbol] = self.array(section, "symbol table")?;
         let strings = self.bytes(tables.linked_strings(section)?, "symbol names")?;
         for symbol in symbols {
-            let function = matches!(symbol.st_type(), elf::STT_FUNC | elf::STT_GNU_IFUNC);
-            if !function || symbol.is_undefined(LE) || symbol.st_value(LE) == 0 {
+            if !keep(symbol.st_type()) || symbol.is_undefined(LE) || symbol.st_value(LE) == 0 {
                 continue;
             }
             if let Some(name) = name_at(strings, symbol.st_name(LE)) {

@@ -13,6 +13,8 @@
 mod file;
 mod functions;
 mod search;
+mod variable;
 
 pub use file::{ElfFile, READ_LIMIT_BYTES};
 pub use functions::{FUNCTION_LIMIT, Function, Functions};
+pub use variable::Variable;
