@@ -11,6 +11,7 @@ mod resources;
 mod stream;
 mod switches;
 mod system;
+mod waits;
 mod workload;
 
 use std::process::Command;
