@@ -75,12 +75,43 @@ static __always_inline void leave(struct thread *t, struct task_struct *prev, st
 	t->off_ns = now;
 }
 
+/* What is told of a time off the CPU that ends now, with `prev` before it there. */
+static __always_inline void fill_switch(struct switch_event *e, struct thread *t, struct task_struct *prev, __u64 now,
+					__u32 flags)
+{
+	e->state = t->state;
+	e->cpu = bpf_get_smp_processor_id();
+	fill_who(&e->prev, prev);
+	if (t->has_by) {
+		flags |= SWITCH_HAS_BY;
+		e->by = t->by;
+	}
+	if (t->state == LEFT_RUNNABLE)
+		e->runq_ns = now - t->off_ns;
+	else if (t->runnable_ns && t->runnable_ns < now)
+		e->runq_ns = now - t->runnable_ns;
+	else
+		e->runq_ns = 0;
+	/* A wake-up from before it came here last belongs to another interval. */
+	if (t->waking_ns > t->on_ns && t->waking_ns < now) {
+		if (t->waker_irq) {
+			flags |= SWITCH_WAKER_IRQ;
+		} else {
+			flags |= SWITCH_HAS_WAKER;
+			e->waker = t->waker;
+		}
+	}
+	e->flags = flags;
+	e->unused = 0;
+}
+
 static __always_inline void come_back(struct thread *t, struct task_struct *next, struct task_struct *prev, __u64 now)
 {
-	struct switch_event *e;
 	__u64 until = until_ns();
 	__u64 back = now;
 	__u32 flags = SWITCH_HAS_PREV;
+	struct switch_event *e;
+	struct wait_event *w;
 
 	if (now >= until) {
 		/* Tracing ended while it was off the CPU. */
@@ -89,37 +120,17 @@ static __always_inline void come_back(struct thread *t, struct task_struct *next
 	}
 	if (!t->off_ns) {
 		lost_end(next, t->on_ns, now);
-	} else if (t->off_ns < now && reserve(e, t->off_ns)) {
-		fill_head(&e->head, EVENT_SWITCH, t->off_ns, now, next, t->ns_pid);
-		e->state = t->state;
-		e->cpu = bpf_get_smp_processor_id();
-		fill_who(&e->prev, prev);
-		if (t->has_by) {
-			flags |= SWITCH_HAS_BY;
-			e->by = t->by;
+	} else if (t->off_ns < now && now - t->off_ns < WAIT_MIN_NS) {
+		if (reserve(e, t->off_ns)) {
+			fill_head(&e->head, EVENT_SWITCH, t->off_ns, now, next, t->ns_pid);
+			fill_switch(e, t, prev, now, flags);
+			submit(e);
 		}
-		if (t->state == LEFT_RUNNABLE)
-			e->runq_ns = now - t->off_ns;
-		else if (t->runnable_ns && t->runnable_ns < now)
-			e->runq_ns = now - t->runnable_ns;
-		else
-			e->runq_ns = 0;
-		/* A wake-up from before it came here last belongs to another interval. */
-		if (t->waking_ns > t->on_ns && t->waking_ns < now) {
-			if (t->waker_irq) {
-				flags |= SWITCH_WAKER_IRQ;
-			} else {
-				flags |= SWITCH_HAS_WAKER;
-				e->waker = t->waker;
-			}
-		}
-		e->flags = flags;
-		e->unused = 0;
-		if (now - t->off_ns >= WAIT_MIN_NS)
-			fill_wait(&e->wait, t, next);
-		else
-			__builtin_memset(&e->wait, 0, sizeof(e->wait));
-		submit(e);
+	} else if (t->off_ns < now && reserve(w, t->off_ns)) {
+		fill_head(&w->off.head, EVENT_WAIT, t->off_ns, now, next, t->ns_pid);
+		fill_switch(&w->off, t, prev, now, flags);
+		fill_wait(&w->wait, t, next);
+		submit(w);
 	}
 	t->off_ns = 0;
 	t->on_ns = back;

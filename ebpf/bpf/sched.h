@@ -33,6 +33,8 @@ enum event_kind {
 	EVENT_IO = 11,
 	EVENT_RETRANSMIT = 12,
 	EVENT_OOM = 13,
+	/* A switch with what the thread was in. */
+	EVENT_WAIT = 14,
 };
 
 /* Why a process is watched. User space stores the first two in `requests`. */
@@ -75,12 +77,10 @@ struct event_head {
 /* Of a thread of the kernel's own. */
 #define KERNEL_THREAD (-2)
 
-/* The rest of `wait` is filled in. */
-#define WAIT_KNOWN 1u
 /* It waits for a device. */
-#define WAIT_IO 2u
+#define WAIT_IO 1u
 /* `timeout_ns` is an instant of the wall clock. */
-#define WAIT_WALL 4u
+#define WAIT_WALL 2u
 
 /* What a thread was in while it was off the CPU: sched_wait.h. */
 struct wait {
@@ -119,6 +119,11 @@ struct switch_event {
 	struct who waker;
 	__u32 flags;
 	__u32 unused;
+};
+
+/* Most times off the CPU are short: only those that are worth it carry this through the ring. */
+struct wait_event {
+	struct switch_event off;
 	struct wait wait;
 };
 

@@ -170,7 +170,7 @@ int open_tasks(struct bpf_iter__task *ctx)
 {
 	struct seq_file *seq = ctx->meta->seq;
 	struct task_struct *task = ctx->task;
-	struct switch_event e = {};
+	struct wait_event w = {};
 	struct amount_event pages = {};
 	__u32 zero = 0;
 	struct thread *t;
@@ -192,29 +192,28 @@ int open_tasks(struct bpf_iter__task *ctx)
 	/* What left after that instant is none of ours. */
 	if (!t->off_ns || t->off_ns >= *end || t->state == LEFT_DEAD)
 		return 0;
-	fill_head(&e.head, EVENT_SWITCH, t->off_ns, *end, task, t->ns_pid);
-	e.state = t->state;
-	e.cpu = t->cpu;
-	e.flags = SWITCH_OPEN;
+	fill_head(&w.off.head, EVENT_WAIT, t->off_ns, *end, task, t->ns_pid);
+	w.off.state = t->state;
+	w.off.cpu = t->cpu;
+	w.off.flags = SWITCH_OPEN;
 	if (t->has_by) {
-		e.flags |= SWITCH_HAS_BY;
-		e.by = t->by;
+		w.off.flags |= SWITCH_HAS_BY;
+		w.off.by = t->by;
 	}
 	if (t->state == LEFT_RUNNABLE)
-		e.runq_ns = e.head.dur_ns;
+		w.off.runq_ns = w.off.head.dur_ns;
 	else if (t->runnable_ns && t->runnable_ns < *end)
-		e.runq_ns = *end - t->runnable_ns;
+		w.off.runq_ns = *end - t->runnable_ns;
 	if (t->waking_ns > t->on_ns && t->waking_ns < *end) {
 		if (t->waker_irq) {
-			e.flags |= SWITCH_WAKER_IRQ;
+			w.off.flags |= SWITCH_WAKER_IRQ;
 		} else {
-			e.flags |= SWITCH_HAS_WAKER;
-			e.waker = t->waker;
+			w.off.flags |= SWITCH_HAS_WAKER;
+			w.off.waker = t->waker;
 		}
 	}
-	if (e.head.dur_ns >= WAIT_MIN_NS)
-		fill_wait(&e.wait, t, task);
-	bpf_seq_write(seq, &e, sizeof(e));
+	fill_wait(&w.wait, t, task);
+	bpf_seq_write(seq, &w, sizeof(w));
 	return 0;
 }
 

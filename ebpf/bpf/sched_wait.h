@@ -290,7 +290,6 @@ static __always_inline void fill_wait(struct wait *wait, struct thread *t, struc
 	struct call call;
 
 	__builtin_memset(wait, 0, sizeof(*wait));
-	wait->flags = WAIT_KNOWN;
 	if (BPF_CORE_READ_BITFIELD_PROBED(more, in_iowait))
 		wait->flags |= WAIT_IO;
 	call_of(&call, task);

@@ -23,15 +23,15 @@ const KIND_CUDA: u32 = 10;
 const KIND_IO: u32 = 11;
 const KIND_RETRANSMIT: u32 = 12;
 const KIND_OOM: u32 = 13;
+const KIND_WAIT: u32 = 14;
 
 const HAS_BY: u32 = 1;
 const HAS_PREV: u32 = 2;
 const HAS_WAKER: u32 = 4;
 const WAKER_IRQ: u32 = 8;
 const OPEN: u32 = 16;
-const WAIT_KNOWN: u32 = 1;
-const WAIT_IO: u32 = 2;
-const WAIT_WALL: u32 = 4;
+const WAIT_IO: u32 = 1;
+const WAIT_WALL: u32 = 2;
 const KERNEL_THREAD: i32 = -2;
 const OOM_HAS_MEMORY: u32 = 1;
 
@@ -306,6 +306,10 @@ pub fn decode(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
     let (kind, head) = head(&mut fields)?;
     let event = match kind {
         KIND_SWITCH => Event::Switch(switch(head, &mut fields)?),
+        KIND_WAIT => {
+            let off = switch(head, &mut fields)?;
+            Event::Switch(Switch { wait: Some(wait(&mut fields)?), ..off })
+        }
         KIND_FORK | KIND_THREAD | KIND_THREAD_EXIT | KIND_PROCESS_EXIT | KIND_WATCHED | KIND_CUDA => {
             task(kind, head, &mut fields)?
         }
@@ -334,7 +338,6 @@ fn switch<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Switch<'a>> {
     let (state, cpu) = (fields.u32()?, fields.u32()?);
     let (by, prev, waker) = (fields.who()?, fields.who()?, fields.who()?);
     let (flags, _unused) = (fields.u32()?, fields.u32()?);
-    let wait = wait(fields)?;
     let given = |flag: u32, who| (flags & flag != 0).then_some(who);
     Some(Switch {
         head,
@@ -346,19 +349,15 @@ fn switch<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Switch<'a>> {
         waker: given(HAS_WAKER, waker),
         waker_irq: flags & WAKER_IRQ != 0,
         open: flags & OPEN != 0,
-        wait,
+        wait: None,
     })
 }
 
-/// The outer `None`: there are too few bytes.
-fn wait(fields: &mut Fields<'_>) -> Option<Option<Wait>> {
+fn wait(fields: &mut Fields<'_>) -> Option<Wait> {
     let (arg, timeout_ns, ino) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let (mode, call, flags) = (fields.u32()?, fields.u32()?.cast_signed(), fields.u32()?);
     let (family, port) = (fields.u16()?, fields.u16()?);
     let (peer, rest) = (fields.array()?, fields.array::<8>()?);
-    if flags & WAIT_KNOWN == 0 {
-        return Some(None);
-    }
     let timeout = match flags & WAIT_WALL {
         _ if timeout_ns == 0 => None,
         0 => Some(Timeout::After(timeout_ns)),
@@ -371,7 +370,7 @@ fn wait(fields: &mut Fields<'_>) -> Option<Option<Wait>> {
         Err(_) if call == KERNEL_THREAD => In::Kernel,
         Err(_) => In::OwnCode,
     };
-    Some(Some(Wait { within, arg, timeout, file, io: flags & WAIT_IO != 0 }))
+    Some(Wait { within, arg, timeout, file, io: flags & WAIT_IO != 0 })
 }
 
 fn task<'a>(kind: u32, head: Head<'a>, fields: &mut Fields<'a>) -> Option<Event<'a>> {
@@ -493,7 +492,6 @@ mod tests {
                 .who(3, 4, "prev")
                 .who(5, 6, "waker")
                 .u32s(&[flags, 0])
-                .u64s(&[0; 8])
                 .0
         };
         let all = bytes(HAS_BY | HAS_PREV | HAS_WAKER);
@@ -519,9 +517,10 @@ mod tests {
             bytes.extend(443_u16.to_ne_bytes());
             bytes.extend([10, 0, 0, 5].into_iter().chain([0; 12]));
             bytes.extend([1, 2, 0, 0, 0, 0, 0, 0]);
+            assert_eq!(bytes.len(), 64);
             super::wait(&mut Fields(&bytes)).unwrap()
         };
-        let socket = wait(7, [0o140_777, 45, WAIT_KNOWN | WAIT_IO], 2).unwrap();
+        let socket = wait(7, [0o140_777, 45, WAIT_IO], 2);
         assert_eq!(
             (socket.within, socket.arg, socket.timeout, socket.io),
             (In::Call(45), 5, Some(Timeout::After(7)), true)
@@ -530,11 +529,10 @@ mod tests {
         assert_eq!((file.ino, file.mode), (4711, 0o140_777));
         let peer = file.socket.unwrap();
         assert_eq!((&peer.peer[..4], peer.port, peer.state, peer.kind), (&[10, 0, 0, 5][..], 443, 1, 2));
-        let wall = wait(7, [0, u32::MAX, WAIT_KNOWN | WAIT_WALL], 0).unwrap();
+        let wall = wait(7, [0, u32::MAX, WAIT_WALL], 0);
         assert_eq!((wall.within, wall.timeout, wall.io), (In::OwnCode, Some(Timeout::Until(7)), false));
-        let kernel = wait(0, [0, KERNEL_THREAD.cast_unsigned(), WAIT_KNOWN], 0).unwrap();
+        let kernel = wait(0, [0, KERNEL_THREAD.cast_unsigned(), 0], 0);
         assert_eq!((kernel.within, kernel.timeout), (In::Kernel, None));
-        assert_eq!(wait(0, [0, 0, 0], 0), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ const FLAGS_AT: usize = 64;
 /// Where the event to be (`off`) is.
 const OFF_AT: usize = FLAGS_AT + 8;
 /// `struct raw_thread`.
-pub(super) const THREAD_BYTES: usize = OFF_AT + 208;
+pub(super) const THREAD_BYTES: usize = OFF_AT + 144;
 
 /// A thread that exists already.
 #[derive(Clone, Copy, Debug)]
