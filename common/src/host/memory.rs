@@ -13,7 +13,7 @@ use super::thread::ThreadInstance;
 /// How much a table keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Times off the CPU, of 64 bytes each, and page allocations.
+    /// Times off the CPU, of 72 bytes each, and page allocations.
     pub entries: usize,
     /// Instances of threads.
     pub threads: usize,
@@ -103,6 +103,7 @@ impl TaskTable {
         for off in self.threads.values_mut().flat_map(|all| &mut all.0).flat_map(ThreadInstance::off_cpu_mut) {
             off.waker.name = new(off.waker.name);
             off.wait.text = new(off.wait.text);
+            off.gil = off.gil.map(|(tid, name)| (tid, new(name)));
             off.had_cpu.iter_mut().for_each(|task| task.name = new(task.name));
         }
         for process in self.processes.values_mut().flat_map(|all| &mut all.0) {

@@ -17,6 +17,7 @@ fn off(start_ns: u64, end_ns: u64) -> OffCpu {
         cpu_was_free: false,
         waited_on: None,
         wait: Wait::default(),
+        gil: None,
     }
 }
 
@@ -229,4 +230,28 @@ fn names_are_given_new_numbers_where_they_are_kept() {
     tasks.rename(|name| new.id(old.text(name)));
     let name = tasks.thread(7, 7, 20).unwrap().off_cpu(0, 99).next().unwrap().whole.had_cpu[0].name;
     assert_eq!((new.text(name), name == holder.name), ("holder", false));
+}
+
+#[test]
+fn who_ended_the_last_wait_for_the_gil_is_thought_to_have_had_it() {
+    let mut tasks = TaskTable::default();
+    let gil = |start_ns, end_ns, waker: Thread| OffCpu {
+        waker,
+        wait: Wait { kind: WaitKind::Gil, ..Wait::default() },
+        ..off(start_ns, end_ns)
+    };
+    let nobody = Thread::default();
+    tasks.process(7, 0);
+    let waits = [
+        gil(0, 10, nobody),
+        gil(20, 30, thread(7, 9)),
+        gil(40, 50, nobody),
+        gil(60, 70, thread(8, 8)),
+        off(80, 90),
+        gil(95, 99, nobody),
+    ];
+    waits.into_iter().for_each(|off| assert!(tasks.add_off(7, 7, off, None).is_some()));
+    let thread = tasks.thread(7, 7, 100).unwrap();
+    let had: Vec<_> = thread.off_cpu(0, 100).map(|part| part.whole.gil.map(|(tid, _)| tid.get())).collect();
+    assert_eq!(had, [None, None, Some(9), None, None, Some(9)]);
 }

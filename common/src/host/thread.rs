@@ -1,12 +1,13 @@
 //! What one thread went through: its times off the CPU and its page allocations.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use super::cpu_timeline::SwitchedIn;
-use super::interner::{Task, Thread};
+use super::interner::{Name, Task, Thread};
 use super::lifetime::{Lifetime, has_lifetime};
 use super::state::State;
-use super::wait::Wait;
+use super::wait::{Wait, WaitKind};
 
 /// One time a thread was off the CPU: in [`start_ns`, `end_ns`), CLOCK_MONOTONIC nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,9 @@ pub struct OffCpu {
     pub waited_on: Option<u16>,
     /// What it was in.
     pub wait: Wait,
+    /// Of a wait for Python's GIL that no thread of the process was seen to end, who ended the one before: it had the GIL, and
+    /// few threads have it in turns.
+    pub gil: Option<(NonZeroU32, Name)>,
 }
 
 /// The part of a time off the CPU that lies in some stretch: [`start_ns`, `end_ns`), never empty.
@@ -81,6 +85,8 @@ pub struct ThreadInstance {
     pages: VecDeque<Pages>,
     /// When it last came back, and on which CPU.
     pub(super) switched_in: Option<SwitchedIn>,
+    /// Who ended its last wait for Python's GIL.
+    gil: Option<(NonZeroU32, Name)>,
     /// When it was last heard of.
     pub(super) heard_ns: u64,
 }
@@ -90,7 +96,7 @@ has_lifetime!(ThreadInstance);
 impl ThreadInstance {
     pub(super) fn new(pid: u32, lifetime: Lifetime) -> Self {
         let (off_cpu, pages) = (VecDeque::new(), VecDeque::new());
-        Self { lifetime, pid, unknown_before_ns: 0, off_cpu, pages, switched_in: None, heard_ns: 0 }
+        Self { lifetime, pid, unknown_before_ns: 0, off_cpu, pages, switched_in: None, gil: None, heard_ns: 0 }
     }
 
     /// When the thread was off the CPU in [`from_ns`, `to_ns`).
@@ -155,6 +161,13 @@ impl ThreadInstance {
         let switched_in = self.switched_in.filter(|came| came.at_ns <= off.start_ns);
         if off.state == State::Preempted {
             off.waited_on = switched_in.and_then(|came| u16::try_from(came.cpu).ok());
+        }
+        if off.wait.kind == WaitKind::Gil {
+            match NonZeroU32::new(off.waker.tid).filter(|_| off.waker.pid == self.pid) {
+                Some(tid) => self.gil = Some((tid, off.waker.name)),
+                None if off.waker.pid == 0 => off.gil = self.gil,
+                None => {}
+            }
         }
         if self.switched_in.is_none_or(|came| came.at_ns <= off.end_ns) {
             self.switched_in = cpu.map(|cpu| SwitchedIn { at_ns: off.end_ns, cpu });

@@ -25,3 +25,4 @@ mod since;
 mod starved;
 mod stuck;
 mod tiers;
+mod waits;

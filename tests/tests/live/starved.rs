@@ -159,9 +159,10 @@ fn by_one_worker_that_waits_for_something_else() {
     let run = Run::of(&training(50, "1ms", Loader { item_sleep: Duration::from_millis(30), ..quick() }), &[]);
     let gap = run.gap();
     // Nobody's CPU was at fault, but for the time after the sleep until the worker got one.
-    gap.is_due_to(&["sleep", "wait", "worker_cpu_wait", "cpu_wait"]);
+    gap.is_due_to(&["pause", "worker_cpu_wait", "cpu_wait"]);
     gap.agrees("worker_cpu_wait", run.workers(|worker| worker.run_delay_ns));
-    assert!(gap.ns("sleep") + gap.ns("wait") >= 50 * 30_000_000 * 8 / 10, "{}", gap.0);
+    assert!(gap.ns("pause") >= 50 * 30_000_000 * 8 / 10, "{}", gap.0);
+    assert_eq!(gap.who("pause"), ["data_worker_0"], "{}", gap.0);
 }
 
 #[test]

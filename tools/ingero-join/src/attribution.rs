@@ -143,6 +143,7 @@ impl Attribution {
             cpu_was_free: false,
             waited_on: None,
             wait: Wait::default(),
+            gil: None,
         }
     }
 

@@ -140,8 +140,9 @@ impl Path<'_> {
         }
         let offs: Vec<OffCpuPart<'_>> = instance.off_cpu(at_ns, to_ns).collect();
         for (i, (off, last)) in offs.iter().zip(waits::last_of_each(&offs)).enumerate() {
+            let waker = waits::ended_by(thread.pid, last);
             if hops == 0 {
-                self.waited(off, last);
+                self.waited(off, last, waker);
             }
             let neighbours = [i.checked_sub(1), Some(i + 1)].map(|at| offs.get(at?).map(|part| part.whole));
             if waits::spins(off.whole, neighbours) {
@@ -151,7 +152,7 @@ impl Path<'_> {
                 self.breakdown.add(Cause::Spin, thread.task(), off.end_ns - from_ns);
             } else {
                 self.on_cpu(thread, at_ns, off.start_ns);
-                self.asleep(thread, off, last, hops);
+                self.asleep(thread, off, (last, waker), hops);
                 self.runnable(thread, off.whole, off.wake_ns, off.end_ns);
             }
             at_ns = off.end_ns;
@@ -159,11 +160,11 @@ impl Path<'_> {
         self.on_cpu(thread, at_ns, to_ns);
     }
 
-    /// Off the CPU and not runnable, until it was woken; `last` ended that at last.
-    fn asleep(&mut self, thread: Thread, off: &OffCpuPart<'_>, last: &OffCpu, hops: u32) {
+    /// Off the CPU and not runnable, until it was woken; `last` is the end of that wait, and who ended it.
+    fn asleep(&mut self, thread: Thread, off: &OffCpuPart<'_>, (last, waker): (&OffCpu, Thread), hops: u32) {
         let (from_ns, to_ns) = (off.start_ns, off.wake_ns);
-        let watched = self.sources.is_watched(last.waker.pid);
-        match waits::ending(off.whole, last, watched, thread.pid != self.home) {
+        let watched = self.sources.is_watched(waker.pid);
+        match waits::ending(off.whole, last, waker, watched, thread.pid != self.home) {
             Ending::Runnable => self.runnable(thread, off.whole, from_ns, to_ns),
             Ending::By(waker) => self.follow(waker, from_ns, to_ns, hops + 1),
             Ending::Cause(cause) => self.ends(thread, off, cause),
@@ -188,8 +189,8 @@ impl Path<'_> {
     }
 
     /// What the thread that feeds the GPU was in, and who ended it at last. One that is taken up again counts at its end.
-    fn waited(&mut self, off: &OffCpuPart<'_>, last: &OffCpu) {
-        let key = WaitKey { of: None, text: off.whole.wait.text, by: last.waker.task() };
+    fn waited(&mut self, off: &OffCpuPart<'_>, last: &OffCpu, waker: Thread) {
+        let key = WaitKey { of: None, text: off.whole.wait.text, by: waker.task() };
         self.breakdown.add_wait(key, off.wake_ns - off.start_ns, u64::from(std::ptr::eq(off.whole, last)));
     }
 

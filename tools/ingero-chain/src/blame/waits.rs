@@ -35,6 +35,15 @@ pub(super) fn last_of_each<'a>(offs: &[OffCpuPart<'a>]) -> Vec<&'a OffCpu> {
     last
 }
 
+/// Who ended the wait of a thread of process `pid` that `last` is the end of. Nobody wakes a thread that has just given up waiting for
+/// Python's GIL (it waits 5 ms at a time) and finds it free: then it is who is thought to have had it.
+pub(super) fn ended_by(pid: u32, last: &OffCpu) -> Thread {
+    match last.gil {
+        Some((tid, name)) if last.waker.pid == 0 => Thread { pid, tid: tid.get(), name },
+        _ => last.waker,
+    }
+}
+
 /// Whether nobody was seen to end a sleep and the thread went straight back to it.
 fn is_renewed(off: &OffCpu, next: &OffCpu) -> bool {
     let kinds = [off.wait.kind, next.wait.kind];
@@ -54,10 +63,10 @@ pub(super) fn spins(off: &OffCpu, neighbours: [Option<&OffCpu>; 2]) -> bool {
     yields(off) && neighbours.into_iter().flatten().any(|other| yields(other) && near(off, other))
 }
 
-/// What ended `off`, of whose wait `last` is the end. `watched`: whether somebody watches the process of that one's waker;
+/// What ended `off`, of whose wait `last` is the end, and `waker` ended it. `watched`: whether somebody watches that one's process;
 /// `away`: the thread is not one of the process that lost the time.
-pub(super) fn ending(off: &OffCpu, last: &OffCpu, watched: bool, away: bool) -> Ending {
-    let (waker, kind) = (last.waker, off.wait.kind);
+pub(super) fn ending(off: &OffCpu, last: &OffCpu, waker: Thread, watched: bool, away: bool) -> Ending {
+    let kind = off.wait.kind;
     let device = if away { Cause::WorkerIo } else { Cause::IoWait };
     Ending::Cause(match off.state {
         State::Preempted => return Ending::Runnable,
@@ -97,6 +106,7 @@ mod tests {
             cpu_was_free: false,
             waited_on: None,
             wait: Wait { kind, ..Wait::default() },
+            gil: None,
         }
     }
 
@@ -146,7 +156,7 @@ mod tests {
         let cause = |state, kind, io, timed_out| {
             let mut off = off(0, 5, state, kind);
             (off.wait.io, off.wait.timed_out) = (io, timed_out);
-            match ending(&off, &off, false, false) {
+            match ending(&off, &off, Thread::default(), false, false) {
                 Ending::Cause(cause) => cause,
                 other => panic!("{other:?}"),
             }
@@ -180,7 +190,7 @@ mod tests {
         let ended = |state, kind, io, watched| {
             let mut off = by(9, off(0, 5, state, kind));
             off.wait.io = io;
-            ending(&off, &off, watched, true)
+            ending(&off, &off, off.waker, watched, true)
         };
         let (s, d) = (State::Sleep, State::Uninterruptible);
         assert_eq!(ended(s, WaitKind::Socket, Some(false), false), Ending::By(waker), "somebody of this host");

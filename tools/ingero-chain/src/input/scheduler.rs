@@ -92,7 +92,7 @@ impl Engine {
         let waited_on = cpu.filter(|_| prev.pid != 0).and_then(|cpu| u16::try_from(cpu).ok());
         let wake_ns = end_ns - runq_ns;
         let wait = Wait::of(record, wake_ns - start_ns, &mut self.names);
-        let off = OffCpu { start_ns, wake_ns, end_ns, waker, had_cpu, state, cpu_was_free, waited_on, wait };
+        let off = OffCpu { start_ns, wake_ns, end_ns, waker, had_cpu, state, cpu_was_free, waited_on, wait, gil: None };
         if let Some(left) = self.tasks.add_off(pid, tid, off, cpu) {
             let this = Thread { pid, tid, name: self.names.id(&record.comm) };
             if let (Some(came), Some(_)) = (left.switched_in, &record.by) {

@@ -89,6 +89,18 @@ impl Task {
         self.next(place, to).and_then(|next| self.ended_by(next, to))
     }
 
+    /// Who is thought to have had Python's GIL during the wait that begins at `place` and that nobody was seen to end: a thread of
+    /// the process that ended the last one before the end of it.
+    fn held_by(&self, place: usize, to: usize) -> Option<(u32, u32)> {
+        if let Some(next) = self.next(place, to) {
+            return self.held_by(next, to);
+        }
+        let is_gil = |o: &&OffCpu| o.wait.1 == "gil";
+        let seen = |o: &OffCpu| o.waker.filter(|_| !o.irq).filter(|waker| waker.0 == self.pid);
+        Some(&self.offs[place]).filter(is_gil)?;
+        self.offs[..place].iter().filter(is_gil).filter_map(seen).next_back()
+    }
+
     /// Whether the wait that the sleep at `place` is part of ended by its time-out.
     fn timed_out(&self, place: usize, to: usize) -> bool {
         let off = &self.offs[place];
@@ -334,7 +346,7 @@ impl Machine {
         }
         let watched = |pid: u32| self.watched_from.get(&pid).is_some_and(|&from| from != usize::MAX);
         let (call, kind, _, io) = off.wait;
-        match (off.state, task.ended_by(place, to)) {
+        match (off.state, task.ended_by(place, to).or_else(|| task.held_by(place, to))) {
             ('?', _) => (Some(Cause::OffCpu), pid),
             _ if io == Some(true) => (pick(Cause::IoWait, Cause::WorkerIo), pid),
             _ if call == "clock_nanosleep" => (Some(Cause::Pause), pid),

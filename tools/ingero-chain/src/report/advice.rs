@@ -21,9 +21,9 @@ pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -
     }
     let by_cause = !matches!(finding.op, Kind::HostCalls | Kind::LaunchBound | Kind::NoInput);
     let about = About { finding, tree, machine };
+    all.extend(about.gil().into_iter().chain(about.pipe()).filter(|_| by_cause));
     all.extend(named(finding).filter(|_| by_cause).filter_map(|line| about.advice(line)));
     all.extend(about.limit_as_well());
-    all.extend(about.gil().into_iter().chain(about.pipe()).filter(|_| by_cause));
     // Something regular in what the process does by itself is a lead, unless it is what its loop consists of. Data that comes
     // late comes late at each step.
     let each_step = finding.lost.n.saturating_mul(2) > machine.drains && machine.drains > 0;
