@@ -70,7 +70,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    fn of(record: &Record<'_>) -> Self {
+    pub(super) fn of(record: &Record<'_>) -> Self {
         let of_thread = || Self::OfThread(record.tid.unwrap_or_default());
         let per_thread = record.sym.as_deref().is_some_and(|sym| sym.ends_with("_ptsz") || sym.ends_with("_ptds"));
         match record.stream.as_deref() {

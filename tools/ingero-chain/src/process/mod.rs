@@ -16,6 +16,7 @@ use ingero_common::record::Record;
 use crate::blame::breakdown::Breakdown;
 use crate::blame::path::Sources;
 use crate::gpu::activity;
+use crate::gpu::capture::Captures;
 use crate::gpu::outstanding::{Known, Outstanding};
 use crate::limits::{LOOK_NS, MAX_ENTRY_OPS, MAX_NAMES, MAX_OPEN, MAX_WORKERS, SILENT_NS, SLOW_NS};
 use crate::process::class::{Class, Classes, Doing};
@@ -109,6 +110,7 @@ pub(crate) struct CudaProcess {
     pub(crate) groups: Groups,
     pub(crate) phases: Phases,
     pub(crate) outstanding: Outstanding,
+    captures: Captures,
     pub(crate) last: Last,
     /// Calls so far, nested ones not counted.
     pub(crate) calls: u64,
@@ -172,6 +174,7 @@ impl CudaProcess {
             groups: Groups::default(),
             phases: Phases::default(),
             outstanding: Outstanding::default(),
+            captures: Captures::default(),
             last: Last { returned_ns: first_call_ns, progress_ns: first_call_ns, ..Last::default() },
             calls: 0,
             entries: HashMap::default(),
@@ -200,7 +203,7 @@ impl CudaProcess {
         let end_ns = start_ns.saturating_add(dur_ns);
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
         let key = GroupKey::of(record, names);
-        let function = key.function(record);
+        let function = self.captures.function(record, key.function(record));
         if self.name == Name::default() || thread.tid == self.pid {
             self.name = thread.name;
         }
@@ -234,6 +237,7 @@ impl CudaProcess {
         if function.is_none_or(|function| function.class != Kind::Query) {
             self.last.progress_ns = self.last.progress_ns.max(end_ns);
         }
+        self.captures.add(record, function);
         self.outstanding.add(record, function, start_ns, end_ns);
         let key = self.groups.open(key, function, self.pid);
         // While the GPU is known to be idle, the time in a call that gives it nothing to do is idle time, not slowness.
