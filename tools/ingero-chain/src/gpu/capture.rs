@@ -40,7 +40,7 @@ impl Captures {
 
     /// Takes note of a call that has returned.
     pub(crate) fn add(&mut self, record: &Record<'_>, function: Known) {
-        let Some(function) = function.filter(|_| record.ret.is_none_or(|ret| ret == 0)) else { return };
+        let Some(function) = function.filter(|_| !record.open && record.ret.is_none_or(|ret| ret == 0)) else { return };
         if self.streams.is_empty() && function.class != Class::Capture {
             return;
         }

@@ -204,6 +204,7 @@ impl CudaProcess {
         let thread = Thread { pid: self.pid, tid: record.tid.unwrap_or(self.pid), name: names.id(&record.comm) };
         let key = GroupKey::of(record, names);
         let function = self.captures.function(record, key.function(record));
+        self.captures.add(record, key.function(record));
         if self.name == Name::default() || thread.tid == self.pid {
             self.name = thread.name;
         }
@@ -237,7 +238,6 @@ impl CudaProcess {
         if function.is_none_or(|function| function.class != Kind::Query) {
             self.last.progress_ns = self.last.progress_ns.max(end_ns);
         }
-        self.captures.add(record, function);
         self.outstanding.add(record, function, start_ns, end_ns);
         let key = self.groups.open(key, function, self.pid);
         // While the GPU is known to be idle, the time in a call that gives it nothing to do is idle time, not slowness.
