@@ -143,6 +143,31 @@ pub struct Watch<'a> {
     /// What keeps this watch from being complete, in words; absent when nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<&'a str>,
+    /// For the sched stream: who the process is.
+    #[serde(flatten)]
+    pub who: Identity<'a>,
+}
+
+/// Who a process is, as far as that is known.
+#[derive(Clone, Debug, Default, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Identity<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ppid: Option<u32>,
+    /// What an interpreter runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<Text<'a>>,
+    /// The CPUs that its main thread may run on: `0-3,8`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus_allowed: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
 }
 
 /// Records are missing in [`mono_ns`, + `dur_ns`].
@@ -416,6 +441,9 @@ pub struct Sample<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub psi: Option<Psi>,
     pub quota: &'a [Quota],
+    /// Watched processes that may not run on all CPUs.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub affinity: &'a [Affinity],
     /// Absent where the NVIDIA management library does not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu: Option<&'a [Gpu]>,
@@ -452,6 +480,14 @@ pub struct Quota {
     pub periods: u64,
     pub throttled: u64,
     pub throttled_ns: u64,
+}
+
+/// The CPUs that the main threads of some processes may run on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Affinity {
+    pub cpus_allowed: String,
+    pub pids: Vec<u32>,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use anyhow::Context;
 use ingero_common::clock::mono_ns;
 use ingero_common::output::Output;
 use ingero_common::record::why;
-use ingero_common::record::write::Probes;
+use ingero_common::record::write::{Probes, Watch};
 use ingero_common::signal::Stop;
 use ingero_common::stream::Stream;
 use ingero_common::text::{Log, counted};
@@ -16,8 +16,9 @@ use ingero_ebpf::sched::event::{Event, Why};
 use ingero_ebpf::sched::{Counters, Tracer};
 use serde::Serialize;
 
+use crate::identity::Identity;
 use crate::options::Options;
-use crate::processes::{Processes, child_watch, cuda_watch};
+use crate::processes::{Processes, child_watch, cuda_watch, keys};
 use crate::sample::Sampler;
 use crate::waits::Waits;
 use crate::{TOOL, record};
@@ -277,7 +278,8 @@ fn handle(
         Event::CudaInit { head, alone } => {
             if alone {
                 let ts = stream.ts(head.mono_ns);
-                stream.watch(cuda_watch(head, ts))?;
+                let who = Identity::of(head.who.pid);
+                stream.watch(Watch { who: keys(&who), ..cuda_watch(head, ts) })?;
             }
             return Ok(true);
         }

@@ -5,6 +5,7 @@
 //! it is decided whom to watch (`processes`), and the system is sampled (`sample`).
 
 mod capture;
+mod identity;
 mod libraries;
 mod options;
 mod processes;

@@ -8,12 +8,13 @@ use anyhow::Context;
 use ingero_common::clock::{Ts, mono_ns};
 use ingero_common::discover::{Scanner, ldcache, may_look_at_others};
 use ingero_common::record::src;
-use ingero_common::record::write::{Text, Watch};
+use ingero_common::record::write::{Identity as WhoItIs, Text, Watch};
 use ingero_common::stream::Stream;
 use ingero_common::text::{Log, counted};
 use ingero_ebpf::sched::Tracer;
 use ingero_ebpf::sched::event::{Event, Head, Why};
 
+use crate::identity::Identity;
 use crate::libraries::CudaLibraries;
 
 /// The watched processes, by TGID.
@@ -140,15 +141,30 @@ impl Processes {
         for (pid, ns_pid, comm, why) in new {
             self.watched.insert(pid, why);
             let ts = stream.ts(now_ns);
-            stream.watch(watch(now_ns, ts, pid, ns_pid, &comm, why))?;
+            let who = Identity::of(pid);
+            stream.watch(Watch { who: keys(&who), ..watch(now_ns, ts, pid, ns_pid, &comm, why) })?;
         }
         Ok(())
     }
 }
 
+/// Who a process is, as keys of its `watch` record.
+pub(crate) fn keys(who: &Identity) -> WhoItIs<'_> {
+    WhoItIs {
+        ppid: who.ppid,
+        script: who.script.as_deref().map(Text),
+        cpus_allowed: who.cpus_allowed.as_deref(),
+        container: who.container.as_deref(),
+        pod: who.pod.as_deref(),
+        job: who.job.as_deref(),
+        rank: who.rank,
+    }
+}
+
 /// The `watch` record of a process that was born watched: its thread is its parent's until it is run, name and all.
 pub(crate) fn child_watch<'a>(parent: Head<'a>, ts: Ts, child_pid: u32, child_ns_pid: Option<u32>) -> Watch<'a> {
-    watch(parent.mono_ns, ts, child_pid, child_ns_pid, parent.who.comm, Why::Child)
+    let who = WhoItIs { ppid: Some(parent.who.pid), ..WhoItIs::default() };
+    Watch { who, ..watch(parent.mono_ns, ts, child_pid, child_ns_pid, parent.who.comm, Why::Child) }
 }
 
 /// The `watch` record of a process that was watched as a whole when it called cuInit.
@@ -177,5 +193,6 @@ fn watch(mono_ns: u64, ts: Ts, pid: u32, ns_pid: Option<u32>, comm: &[u8], why: 
         layers: Vec::new(),
         returns: None,
         note: None,
+        who: WhoItIs::default(),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use ingero_common::record::write::{Text, Watch};
+use ingero_common::record::write::{Identity, Text, Watch};
 use ingero_common::stream::Stream;
 use ingero_ebpf::cuda::record::{Call, FirstCall};
 
@@ -70,6 +70,7 @@ impl Sighting<'_> {
             layers: probes.symbol(self.symbol).map(|info| info.function.layer.src()).into_iter().collect(),
             returns: (spared == Spared::Everybody).then_some(false),
             note: Some(NOTE),
+            who: Identity::default(),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
 use ingero_common::discover::{FileId, Found, Library, LibraryKind, Seccomp, ldcache};
-use ingero_common::record::write::{Text, Watch};
+use ingero_common::record::write::{Identity, Text, Watch};
 use ingero_common::text::{Nanos, Printable, counted};
 use ingero_ebpf::attach::{Ends, Mode};
 
@@ -232,6 +232,7 @@ impl Trace<'_> {
             layers,
             returns: (!returns).then_some(false),
             note: (!note.is_empty()).then_some(note.as_str()),
+            who: Identity::default(),
         };
         self.stream.watch(watch)?;
         Ok(())

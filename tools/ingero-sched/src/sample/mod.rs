@@ -1,5 +1,6 @@
 //! Samples of the whole system: CPUs, memory, pressure, quotas, GPUs.
 
+mod affinity;
 mod cgroup;
 mod cpu;
 mod gpu;
@@ -56,7 +57,9 @@ impl Sampler {
         let memory = Meminfo::current().context("reading /proc/meminfo")?;
         let usage = Usage::between(&self.before, &now);
         let gpu = self.gpus.take();
-        let quota = self.quotas.deltas(pids);
+        let pids: Vec<u32> = pids.collect();
+        let quota = self.quotas.deltas(pids.iter().copied());
+        let affinity = affinity::of(&pids);
         let record = Sample {
             src: src::SYS,
             op: "sample",
@@ -74,6 +77,7 @@ impl Sampler {
             swap_used_bytes: memory.swap_total.saturating_sub(memory.swap_free),
             psi: if self.has_pressure { pressure() } else { None },
             quota: &quota,
+            affinity: &affinity,
             gpu: gpu.as_deref(),
         };
         stream.event(&record)?;
