@@ -13,6 +13,7 @@ pub mod input;
 pub mod man;
 pub mod ndjson;
 pub mod output;
+pub mod privileges;
 pub mod record;
 pub mod signal;
 pub mod stream;
