@@ -16,6 +16,8 @@ use seccompiler::{BackendError, BpfProgram, SeccompAction, SeccompCondition, Sec
 pub struct Work {
     /// It may open files for writing (devices), and local sockets.
     drives_devices: bool,
+    /// It may load programs into the kernel.
+    loads_programs: bool,
     /// A process that it may send signals to, beside its own.
     command: Option<u32>,
 }
@@ -23,17 +25,24 @@ pub struct Work {
 impl Work {
     /// Reads what the kernel and `/proc` say, places probes, and writes to what is open.
     pub fn of_tracer() -> Self {
-        Self { drives_devices: false, command: None }
+        Self { drives_devices: false, loads_programs: false, command: None }
     }
 
-    /// The same, and ends a command.
-    pub fn of_tracer_with(command: u32) -> Self {
-        Self { command: Some(command), ..Self::of_tracer() }
+    /// The same, and it ends the process `command`, if there is one.
+    #[must_use]
+    pub fn ending(self, command: Option<u32>) -> Self {
+        Self { command, ..self }
+    }
+
+    /// The same, and if `loads` it loads programs into the kernel.
+    #[must_use]
+    pub fn loading_programs(self, loads: bool) -> Self {
+        Self { loads_programs: loads, ..self }
     }
 
     /// Asks a device's library, which opens the device and may ask a daemon on this machine.
     pub fn of_device_reader() -> Self {
-        Self { drives_devices: true, command: None }
+        Self { drives_devices: true, ..Self::of_tracer() }
     }
 }
 
@@ -72,20 +81,14 @@ fn rules(work: &Work) -> Result<Rules, BackendError> {
     #[cfg(target_arch = "x86_64")]
     rules.extend(OLD.iter().map(|call| (*call, Vec::new())));
 
-    // Nothing is loaded into the kernel any more: the programs and their maps are there, links are still made.
-    rules.insert(
-        libc::SYS_bpf,
-        [BPF_MAP_CREATE, BPF_PROG_LOAD, BPF_BTF_LOAD]
-            .into_iter()
-            .map(|command| rule([condition(0, Eq, command)?]))
-            .collect::<Result<_, _>>()?,
-    );
+    // The programs and their maps are in the kernel; from now on only links are made.
+    if !work.loads_programs {
+        let command = |command| rule([condition(0, Eq, command)?]);
+        let loads = vec![command(BPF_MAP_CREATE)?, command(BPF_PROG_LOAD)?, command(BPF_BTF_LOAD)?];
+        rules.insert(libc::SYS_bpf, loads);
+    }
     // Root's network, and with it each daemon that obeys root on a socket.
-    let socket = if work.drives_devices {
-        vec![rule([condition(0, Ne, libc::AF_UNIX)?])?]
-    } else {
-        Vec::new()
-    };
+    let socket = if work.drives_devices { vec![rule([condition(0, Ne, libc::AF_UNIX)?])?] } else { Vec::new() };
     rules.insert(libc::SYS_socket, socket);
     if !work.drives_devices {
         // Root's files are root's without any capability.
@@ -121,7 +124,9 @@ fn deny_x32(rules: &mut Rules) {
 
 /// Rules for an `open` whose flags are argument `flags`: all that is no plain reading.
 fn writing(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
-    let is = |mask: libc::c_int, value: libc::c_int| rule([condition(flags, MaskedEq(u64::from(mask.unsigned_abs())), value)?]);
+    let is = |mask: libc::c_int, value: libc::c_int| {
+        rule([condition(flags, MaskedEq(u64::from(mask.unsigned_abs())), value)?])
+    };
     Ok(vec![
         is(libc::O_ACCMODE, libc::O_WRONLY)?,
         is(libc::O_ACCMODE, libc::O_RDWR)?,
@@ -339,7 +344,7 @@ mod tests {
     fn signals_reach_nobody_but_ourselves_and_the_command() {
         let mut sleepers = [(); 2].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
         let [command, stranger] = sleepers.each_ref().map(std::process::Child::id);
-        under(Work::of_tracer_with(command), move || {
+        under(Work::of_tracer().ending(Some(command)), move || {
             let of = |pid: u32| Pid::from_raw(pid.cast_signed()).unwrap();
             let own = of(std::process::id());
             assert_eq!(kill_process(of(stranger), Signal::TERM), Err(Errno::PERM));

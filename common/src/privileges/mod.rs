@@ -50,7 +50,8 @@ impl fmt::Display for Confined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect();
         let kept = if names.is_empty() { "no capability".to_owned() } else { names.join(", ") };
-        let filter = if self.filtered { "" } else { "; this kernel has no filter of system calls (CONFIG_SECCOMP_FILTER)" };
+        let filter =
+            if self.filtered { "" } else { "; this kernel has no filter of system calls (CONFIG_SECCOMP_FILTER)" };
         write!(f, "{kept}{filter}")
     }
 }
@@ -110,8 +111,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_left_with_what_it_keeps_and_others_are_as_before() {
-        const FIELDS: [&str; 7] =
-            ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:", "Seccomp:"];
+        const FIELDS: [&str; 7] = ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:", "NoNewPrivs:", "Seccomp:"];
         let before = status(&FIELDS);
         let had = capabilities(None).unwrap().effective;
         let (confined, after, later) = thread::spawn(|| {

@@ -83,6 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     };
     // Not before the command is started, which has the limit that the user gave it.
     trace.allow_many_files();
+    trace.confine(command.as_ref())?;
     let ended = trace.run(|| command.as_mut().map_or(Ok(false), Running::has_ended));
     // Whatever happened: first the probes go, then anything is reported.
     trace.detach();
