@@ -10,6 +10,7 @@ pub mod exit;
 pub mod fifo;
 pub mod host;
 pub mod input;
+pub mod invoker;
 pub mod man;
 pub mod ndjson;
 pub mod output;

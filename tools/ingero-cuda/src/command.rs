@@ -10,11 +10,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::bail;
 use ingero_common::exit::Exit;
+use ingero_common::invoker::Invoker;
 use ingero_common::text::Printable;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::TOOL;
-use crate::invoker::Invoker;
 
 /// The running command.
 #[derive(Debug)]

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use ingero_common::cli::{Common, HasCommon, duration, pid, size_bytes};
+use ingero_common::invoker::Invoker;
 use ingero_ebpf::attach::Mode;
-
-use crate::invoker::Invoker;
 
 const ABOUT: &str =
     "Traces CUDA API calls (runtime, driver, NCCL) of running processes and writes one JSON line for each.";
