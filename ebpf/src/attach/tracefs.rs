@@ -73,7 +73,7 @@ impl Tracefs {
         let instant = load(names.instant_bucket)?;
         let symbols = take_buckets(ebpf, names.bucket_map)?;
         // Opened once: later nothing may be opened for writing (`ingero_common::privileges`).
-        let events = open_events(&root).map_err(|e| Unfit::Fatal(StartError::refused("uprobe_events", &e)))?;
+        let events = open_events(&root).map_err(|e| Unfit::Fatal(StartError::TracefsDenied(e)))?;
         Ok(Self { root, events: Arc::new(events), entry, returns, instant, symbols, next_bucket: 0, next_group: 0 })
     }
 
