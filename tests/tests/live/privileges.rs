@@ -188,7 +188,7 @@ fn the_scheduler_tracer_finds_who_comes_later() {
             assert!(has_lease(tracer.pid(), &library), "{mode}: {}", fs::read_to_string("/proc/locks").unwrap());
         }
         guest.run();
-        tracer.wait_for("the end of the process", |r| r["op"] == "process_exit" && r["pid"] == pid);
+        tracer.wait_for("the end of the process", |r| r["op"] == "sched_process_exit" && r["pid"] == pid);
         let out = tracer.interrupt().exits(0);
         out.records().only("ingero", "end");
     }
@@ -294,6 +294,6 @@ fn a_file_with_capabilities_traces_for_an_ordinary_user() {
     let mut tracer = confined(&mut as_user(&sched, &["--pid", &pid.to_string()]));
     tracer.wait_for("the watch record", |r: &Value| watching(r, "sched", pid));
     workload.run();
-    tracer.wait_for("its end", |r| r["op"] == "process_exit" && r["pid"] == pid);
+    tracer.wait_for("its end", |r| r["op"] == "sched_process_exit" && r["pid"] == pid);
     tracer.interrupt().exits(0);
 }
