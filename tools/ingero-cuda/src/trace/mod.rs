@@ -92,6 +92,8 @@ pub struct Trace<'o> {
     last_pid: u32,
     /// Threads that wait in their dynamic linker for us, and since when.
     waiting: Vec<(u32, u64)>,
+    /// Whether placing probes needs CAP_SYS_ADMIN.
+    needs_admin: bool,
     /// When tracing stopped, CLOCK_MONOTONIC; 0 before.
     stopped_ns: u64,
 }
@@ -136,6 +138,8 @@ impl<'o> Trace<'o> {
         let started = Instant::now();
         let mut tracer = Tracer::new(kernel, config)?;
         log.detail(format!("{} probes, loaded in {}", tracer.mode(), Nanos(elapsed_ns(started))));
+        // Before anybody waits for us: taking off what is tried can take a second.
+        let needs_admin = tracer.needs_admin().context("cannot try which capabilities probes need")?;
         // The kernel side follows the forks of those that it knows. Children that were born since the processes were listed
         // are found by listing them again, until there are none that it does not know.
         let mut new: Vec<u32> = processes.members().collect();
@@ -168,6 +172,7 @@ impl<'o> Trace<'o> {
             early_scan: None,
             last_pid: 0,
             waiting: Vec::new(),
+            needs_admin,
             stopped_ns: 0,
         })
     }
@@ -259,8 +264,7 @@ impl<'o> Trace<'o> {
     /// What the kernel has against it: with all of them nothing is traced.
     pub fn confine(&mut self, command: Option<&Running>) -> anyhow::Result<()> {
         let mut keep = privileges::TRACING;
-        let needs_admin = self.tracer.needs_admin().context("cannot try which capabilities probes need")?;
-        keep.set(CapabilitySet::SYS_ADMIN, needs_admin);
+        keep.set(CapabilitySet::SYS_ADMIN, self.needs_admin);
         keep.set(CapabilitySet::KILL, command.is_some_and(Running::is_of_another_user));
         let loads = self.tracer.mode().loads_programs();
         let work = Work::of_tracer().ending(command.map(Running::pid)).loading_programs(loads);
