@@ -14,15 +14,15 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use crate::output::Place;
 use crate::signal::Stop;
 use crate::text::{Log, Nanos, Printable};
 
@@ -42,30 +42,22 @@ pub struct Patience<'a> {
     pub log: &'a Log,
 }
 
-/// Whether opening `path` for writing waits for a reader.
-pub(crate) fn is_fifo(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo())
-}
-
-/// Opens the FIFO `path` for writing as soon as it has a reader; `None` when a stop was asked for before that. `refused` makes
-/// the message for an error of `open(2)`.
+/// Opens the FIFO at `place` for writing as soon as it has a reader; `None` when a stop was asked for before that. `path` is
+/// what people call it, `refused` makes the message for an error of `open(2)`.
 pub(crate) fn open_for_writing(
+    place: &Place,
     path: &Path,
+    mode: Mode,
     patience: &Patience<'_>,
     refused: impl Fn(&io::Error) -> anyhow::Error,
 ) -> anyhow::Result<Option<File>> {
     let (began, mut said) = (Instant::now(), false);
     let name = Printable(path.as_os_str().as_encoded_bytes());
     loop {
-        match open(path, OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(fifo) => {
-                fcntl_getfl(&fifo)
-                    .and_then(|flags| fcntl_setfl(&fifo, flags - OFlags::NONBLOCK))
-                    .map_err(|error| refused(&error.into()))?;
-                return Ok(Some(fifo.into()));
-            }
-            Err(Errno::NXIO | Errno::INTR) => {}
-            Err(error) => return Err(refused(&error.into())),
+        match place.create(mode) {
+            Ok(fifo) => return Ok(Some(fifo)),
+            Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NXIO | Errno::INTR)) => {}
+            Err(error) => return Err(refused(&error)),
         }
         let waited = began.elapsed();
         if let Some(limit) = patience.limit.filter(|limit| waited >= *limit) {

@@ -13,18 +13,21 @@
 //! tracer                 can hold the file again: nobody writes any more. It is a new library now
 //! ```
 //!
-//! A thread of its own, because the tracer may be stuck where its output is read too slowly.
+//! A thread of its own, because the tracer may be stuck where its output is read too slowly. It has no more rights than that
+//! takes: CAP_LEASE, which older kernels ask for to give up a lease too.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use ingero_common::clock::mono_ns;
+use ingero_common::privileges::{Work, confine};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
 use signal_hook::consts::SIGIO;
 use signal_hook::{SigId, low_level};
 
@@ -102,10 +105,16 @@ impl Guard {
         let (word, tell) = pair()?;
         let signal = low_level::pipe::register(SIGIO, wake.try_clone()?)?;
         let shared = Arc::new(Shared { table: Mutex::default(), wake });
+        let (confined, result) = mpsc::channel();
         let thread = std::thread::Builder::new().name("file guard".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            move || shared.watch(&woken, &tell)
+            move || {
+                // Nobody waits any more if we have failed elsewhere.
+                let _ = confined.send(confine(CapabilitySet::LEASE, &Work::of_tracer()));
+                shared.watch(&woken, &tell);
+            }
         })?;
+        result.recv().map_err(io::Error::other)??;
         Ok(Self { shared, word, signal, thread: Some(thread) })
     }
 

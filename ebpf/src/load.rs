@@ -102,6 +102,12 @@ pub enum StartError {
          tracefs /sys/kernel/tracing"
     )]
     NoTracefs,
+    /// The file that makes the tracefs tier's probes is root's.
+    #[error(
+        "cannot write to tracefs's uprobe_events: {0}; it is root's, so that other users need CAP_DAC_OVERRIDE besides; use another \
+         --probe-mode, or run it with sudo"
+    )]
+    TracefsDenied(std::io::Error),
     /// Tracing without BTF reads the layout of trace events from tracefs.
     #[error(
         "tracefs is not mounted, and tracing without BTF reads the layout of trace events from it; mount it: mount -t tracefs \
@@ -407,6 +413,7 @@ mod tests {
             (StartError::NoBtf { wsl: true }, "wsl --update"),
             (StartError::BadBtf("x".into()), "run on the host"),
             (StartError::NoTracefs, "mount -t tracefs"),
+            (StartError::TracefsDenied(io::Error::from_raw_os_error(13)), "CAP_DAC_OVERRIDE"),
             (StartError::NoMode { mode: "session", since: "6.13" }, "--probe-mode auto"),
             (StartError::NoUprobes, "CONFIG_UPROBES"),
             (StartError::NoFormats, "mount -t tracefs"),

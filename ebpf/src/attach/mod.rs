@@ -27,6 +27,8 @@ use std::os::fd::AsRawFd;
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
 use aya::programs::UProbe;
+use ingero_common::privileges::succeeds_without;
+use rustix::thread::{CapabilitySet, capabilities};
 use thiserror::Error;
 
 use crate::load::{Kernel, StartError};
@@ -70,6 +72,11 @@ impl Mode {
             // Two links for each function.
             Self::Perf => 2 * perf::MAX_POINTS as u64 + 4,
         }
+    }
+
+    /// Whether attaching loads a program: aya's perf events ask the kernel so, each time, whether it has cookies.
+    pub fn loads_programs(self) -> bool {
+        self == Self::Perf
     }
 
     /// The first kernel that has it.
@@ -128,6 +135,9 @@ pub struct Point {
     /// Among the few to attach where each one is dear ([`Mode::Perf`]).
     pub essential: bool,
 }
+
+/// A point of our own executable where no probe is ever placed: its ELF header, which no process executes.
+const NOWHERE: Point = Point { offset: 0, symbol: 0, essential: true };
 
 /// Why one library could not be probed. The others are not concerned.
 #[derive(Debug, Error)]
@@ -206,7 +216,14 @@ impl Attacher {
             Mode::Tracefs => tracefs::Tracefs::load(ebpf, names).map(|tier| Tier::Tracefs(Box::new(tier))),
             Mode::Perf => perf::Perf::load(ebpf, names).map(|tier| Tier::Perf(Box::new(tier))),
         })?;
-        Ok(Self { tier })
+        let mut attacher = Self { tier };
+        // Of all other tiers making a link has told.
+        let may_all = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+        if attacher.mode() == Mode::Perf && !may_all {
+            let own = File::open("/proc/self/exe").map_err(|e| StartError::refused("perf probes", &e))?;
+            attacher.attach(ebpf, &own, &[NOWHERE], Ends::Both).map_err(|e| StartError::refused("perf probes", &e))?;
+        }
+        Ok(attacher)
     }
 
     /// The tier in use.
@@ -247,6 +264,19 @@ impl Attacher {
         result
             .map(|(points, links)| Attachment { points, _links: links })
             .map_err(|source| AttachError { mode, source })
+    }
+}
+
+impl Attacher {
+    /// Whether placing probes on libraries that appear later needs CAP_SYS_ADMIN besides CAP_BPF and CAP_PERFMON. Kernels
+    /// differ in that, so it is tried, on our own executable where nothing is ever placed.
+    ///
+    /// # Errors
+    /// What keeps it from being tried.
+    pub fn needs_admin(&mut self, ebpf: &mut Ebpf) -> io::Result<bool> {
+        let own = File::open("/proc/self/exe")?;
+        let mut attach = || self.attach(ebpf, &own, &[NOWHERE], Ends::Both).is_ok();
+        succeeds_without(CapabilitySet::SYS_ADMIN, &mut attach).map(|succeeded| !succeeded)
     }
 }
 

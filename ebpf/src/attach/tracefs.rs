@@ -25,6 +25,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::Arc;
 
 use aya::Ebpf;
 use aya::maps::{HashMap, MapData};
@@ -47,6 +48,7 @@ const RETURNS: &str = "r";
 #[derive(Debug)]
 pub(super) struct Tracefs {
     root: PathBuf,
+    events: Arc<File>,
     entry: ProgramFd,
     returns: ProgramFd,
     instant: ProgramFd,
@@ -70,13 +72,16 @@ impl Tracefs {
         let (entry, returns) = (load(names.entry_bucket)?, load(names.returns)?);
         let instant = load(names.instant_bucket)?;
         let symbols = take_buckets(ebpf, names.bucket_map)?;
-        Ok(Self { root, entry, returns, instant, symbols, next_bucket: 0, next_group: 0 })
+        // Opened once: later nothing may be opened for writing (`ingero_common::privileges`).
+        let events = open_events(&root).map_err(|e| Unfit::Fatal(StartError::TracefsDenied(e)))?;
+        Ok(Self { root, events: Arc::new(events), entry, returns, instant, symbols, next_bucket: 0, next_group: 0 })
     }
 
     pub(super) fn attach(&mut self, path: &str, points: &[Point], ends: Ends) -> io::Result<Group> {
         let buckets = deal(points);
         let mut group = Group {
             root: self.root.clone(),
+            file: Arc::clone(&self.events),
             name: format!("{GROUP_PREFIX}{}_{}", process::id(), self.next_group),
             events: Vec::new(),
             links: Vec::new(),
@@ -112,6 +117,8 @@ impl Tracefs {
 #[derive(Debug)]
 pub(super) struct Group {
     root: PathBuf,
+    /// `uprobe_events`.
+    file: Arc<File>,
     name: String,
     events: Vec<String>,
     links: Vec<OwnedFd>,
@@ -123,11 +130,7 @@ impl Group {
         // Noted before the first write: part of it may have been taken when a later one fails.
         self.events.push(event.to_owned());
         let lines = points.iter().map(|point| format!("{kind}:{}/{event} {path}:{:#x}\n", self.name, point.offset));
-        let mut file = open_events(&self.root)?;
-        for chunk in chunks(lines) {
-            file.write_all(chunk.as_bytes())?;
-        }
-        Ok(())
+        chunks(lines).iter().try_for_each(|chunk| (&*self.file).write_all(chunk.as_bytes()))
     }
 
     fn link(&mut self, event: &str, program: std::os::fd::BorrowedFd<'_>, cookie: u64) -> io::Result<()> {
@@ -144,7 +147,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         // The events are busy as long as links hang at them. Entries are closed before returns.
         while self.links.pop().is_some() {}
-        remove(&self.root, self.events.iter().map(|event| format!("{}/{event}", self.name)));
+        remove(&self.file, self.events.iter().map(|event| format!("{}/{event}", self.name)));
     }
 }
 
@@ -210,8 +213,7 @@ fn open_events(root: &Path) -> io::Result<File> {
 }
 
 /// Removes events, each named `group/event`. One that is gone or in use is left as it is.
-fn remove(root: &Path, events: impl Iterator<Item = String>) {
-    let Ok(mut file) = open_events(root) else { return };
+fn remove(mut file: &File, events: impl Iterator<Item = String>) {
     let mut line = String::new();
     for event in events {
         line.clear();
@@ -225,7 +227,10 @@ pub fn sweep() {
     let Some(root) = mounted() else { return };
     let Ok(events) = fs::read_to_string(root.join("uprobe_events")) else { return };
     let alive = |pid: u32| pid != process::id() && Path::new(&format!("/proc/{pid}")).exists();
-    remove(&root, dead_events(&events, alive).into_iter());
+    let dead = dead_events(&events, alive);
+    if let Ok(file) = open_events(&root) {
+        remove(&file, dead.into_iter());
+    }
 }
 
 /// The `group/event` names in the text of `uprobe_events` that belong to tracers that are not alive.

@@ -235,6 +235,14 @@ impl Tracer {
         self.attacher.attach(&mut self.ebpf, library, points, ends)
     }
 
+    /// Whether attaching to libraries that appear later needs CAP_SYS_ADMIN, see [`Attacher::needs_admin`].
+    ///
+    /// # Errors
+    /// What keeps it from being tried.
+    pub fn needs_admin(&mut self) -> io::Result<bool> {
+        self.attacher.needs_admin(&mut self.ebpf)
+    }
+
     /// Watches a process: its forks and its end are told, and with [`Config::only_watched`] its calls are traced.
     ///
     /// # Errors

@@ -124,6 +124,10 @@ impl Btf {
         }
     }
 
+    pub(super) fn needs_admin(&self) -> io::Result<bool> {
+        self.cu_init.as_ref().map_or(Ok(false), CuInit::needs_admin)
+    }
+
     pub(super) fn unprobe_cu_init(&mut self) {
         if let Some(cu_init) = self.cu_init.take() {
             cu_init.detach();

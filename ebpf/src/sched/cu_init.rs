@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
 use aya::programs::{Program, UProbe};
+use ingero_common::privileges::succeeds_without;
+use rustix::thread::CapabilitySet;
 
 use crate::guard::{Guard, Kept};
 use crate::hold::Hold;
@@ -18,6 +20,11 @@ use crate::sys::{AttachType, link_uprobes};
 
 /// The name of the program in the object.
 const PROGRAM: &str = "cuda_init";
+
+/// A link for a moment, at offset 0 of our own executable: the ELF header, where nothing is ever placed.
+fn try_link(program: &OwnedFd) -> io::Result<OwnedFd> {
+    link_uprobes(program.as_fd(), AttachType::UprobeMulti, c"/proc/self/exe", &[0], &[0], false)
+}
 
 /// The program, and the guard of its links.
 #[derive(Debug)]
@@ -32,15 +39,20 @@ impl CuInit {
     pub(super) fn load(kernel: &Kernel, object: &[u8], ebpf: &mut Ebpf) -> Result<Self, StartError> {
         let guard = Guard::new().map_err(|e| StartError::refused("a guard of library files", &e))?;
         let program = Programs::parse(kernel, object, ebpf)?.load(PROGRAM, AttachType::UprobeMulti)?;
-        // Old kernels load a program for links that they do not know. At offset 0, the ELF header, nothing is ever placed.
-        let known = link_uprobes(program.as_fd(), AttachType::UprobeMulti, c"/proc/self/exe", &[0], &[0], false);
-        if known.is_ok() {
+        // Old kernels load a program for links that they do not know.
+        if try_link(&program).is_ok() {
             return Ok(Self { multi: Some(program), guard });
         }
         perf(ebpf)
             .and_then(|program| program.load().map_err(io::Error::other))
             .map_err(|e| StartError::refused(format!("program {PROGRAM}"), &e))?;
         Ok(Self { multi: None, guard })
+    }
+
+    /// Whether probing copies that appear later needs CAP_SYS_ADMIN: perf events may, links are tried.
+    pub(super) fn needs_admin(&self) -> io::Result<bool> {
+        let Some(program) = &self.multi else { return Ok(true) };
+        succeeds_without(CapabilitySet::SYS_ADMIN, || try_link(program).is_ok()).map(|succeeded| !succeeded)
     }
 
     /// Probes `offset` of `library` in all processes, until somebody wants to write to the file.

@@ -285,6 +285,17 @@ impl Tracer {
         matches!(&self.side, Side::Btf(btf) if btf.has_cu_init())
     }
 
+    /// Whether [`Self::probe_cu_init`] needs CAP_SYS_ADMIN besides CAP_BPF and CAP_PERFMON.
+    ///
+    /// # Errors
+    /// What keeps it from being tried.
+    pub fn needs_admin(&self) -> io::Result<bool> {
+        match &self.side {
+            Side::Btf(btf) => btf.needs_admin(),
+            Side::Raw(_) => Ok(false),
+        }
+    }
+
     /// Has every process that calls cuInit watched from that instant. `library` is a copy of libcuda, held by `hold`, `offset` where in the
     /// file the function's probe belongs, bytes. Also in processes that map it later. The probe goes when the result is dropped,
     /// or before somebody writes to the file.

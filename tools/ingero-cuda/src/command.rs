@@ -10,17 +10,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::bail;
 use ingero_common::exit::Exit;
+use ingero_common::invoker::Invoker;
 use ingero_common::text::Printable;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::TOOL;
-use crate::invoker::Invoker;
 
 /// The running command.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     status: Option<ExitStatus>,
+    of_another_user: bool,
 }
 
 /// A command that could not be started.
@@ -72,7 +73,8 @@ impl Running {
     /// [`NotStarted`] when it cannot be started.
     pub fn start(command: &[OsString], keep_stdout: bool) -> anyhow::Result<Self> {
         let Some((program, arguments)) = command.split_first() else { bail!("there is no command to run") };
-        let mut to_run = match Invoker::of_this_process() {
+        let invoker = Invoker::of_this_process();
+        let mut to_run = match invoker {
             None => {
                 let mut command = Command::new(program);
                 command.args(arguments);
@@ -90,7 +92,12 @@ impl Running {
             to_run.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
         }
         let child = to_run.spawn().map_err(|error| NotStarted::new(program, &error))?;
-        Ok(Self { child, status: None })
+        Ok(Self { child, status: None, of_another_user: invoker.is_some() })
+    }
+
+    /// Whether it is run by another user than this process is, so that it takes CAP_KILL to end it.
+    pub fn is_of_another_user(&self) -> bool {
+        self.of_another_user
     }
 
     /// Its process id.

@@ -42,7 +42,7 @@ pub const TOOL: &str = "ingero-cuda";
 pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let log = options.common.log(TOOL);
     if let Some(invoker) = options.run_as {
-        let not_started = invoker.run(&options.command);
+        let not_started = invoker::run(invoker, &options.command);
         log.warn(not_started.to_string());
         return Ok(Exit::Command(not_started.status));
     }
@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let kernel = Kernel::check()?;
     let stop = Stop::tracer().context("cannot catch signals")?;
     let patience = Patience { stop: &stop, limit: options.duration, log: &log };
-    let Some(output) = Output::open(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
+    let Some(output) = Output::recording(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
     let mut trace = Trace::new(options, &log, &kernel, &stop, processes, output)?;
     if options.command.is_empty() {
         trace.allow_many_files();
@@ -83,6 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     };
     // Not before the command is started, which has the limit that the user gave it.
     trace.allow_many_files();
+    trace.confine(command.as_ref())?;
     let ended = trace.run(|| command.as_mut().map_or(Ok(false), Running::has_ended));
     // Whatever happened: first the probes go, then anything is reported.
     trace.detach();

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use ingero_common::cli::{Common, HasCommon, duration, pid, size_bytes};
+use ingero_common::invoker::Invoker;
 use ingero_ebpf::attach::Mode;
-
-use crate::invoker::Invoker;
 
 const ABOUT: &str =
     "Traces CUDA API calls (runtime, driver, NCCL) of running processes and writes one JSON line for each.";
@@ -25,6 +24,8 @@ call, the last of them counts; `seen` and `written` of the `end` record count re
 
 Processes and libraries are found while running: start it before or after the program. It needs root, or CAP_BPF and \
 CAP_PERFMON with leave to look at other users' processes; --list needs neither.
+
+Once it traces it gives up what else root may do. Below sudo, --output is written as whoever called sudo.
 
 Below sudo, COMMAND runs as whoever called sudo: with their ids and groups, in their environment, looked up in their PATH, \
 without any capability. Nothing of theirs is used before root's privileges are given up.

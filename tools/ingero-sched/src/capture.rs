@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ingero_common::clock::mono_ns;
 use ingero_common::output::Output;
+use ingero_common::privileges::{self, Work};
 use ingero_common::record::why;
 use ingero_common::record::write::{Probes, Watch};
 use ingero_common::signal::Stop;
@@ -14,6 +15,7 @@ use ingero_common::stream::Stream;
 use ingero_common::text::{Log, counted};
 use ingero_ebpf::sched::event::{Event, Why};
 use ingero_ebpf::sched::{Counters, Tracer};
+use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
 use crate::identity::Identity;
@@ -91,6 +93,7 @@ pub(crate) fn run(
         log,
     };
     capture.start(options)?;
+    capture.confine()?;
     capture.tracer.ring().wake_on(stop.fd()).context("waiting for signals")?;
     capture.follow(options, stop)?;
     capture.finish()
@@ -136,6 +139,15 @@ impl Capture {
             0 if options.finds_cuda() => self.log.note("no process uses CUDA yet; waiting for one (Ctrl-C to stop)"),
             n => self.log.detail(format!("watching {}", counted(n as u64, "process", "processes"))),
         }
+        Ok(())
+    }
+
+    /// Gives up, for good, all rights that tracing does not go on needing.
+    fn confine(&self) -> anyhow::Result<()> {
+        let mut keep = privileges::TRACING;
+        keep.set(CapabilitySet::SYS_ADMIN, self.tracer.needs_admin().context("trying which capabilities probes need")?);
+        let confined = privileges::confine(keep, &Work::of_tracer()).context("giving up privileges")?;
+        self.log.detail(format!("privileges kept: {confined}"));
         Ok(())
     }
 

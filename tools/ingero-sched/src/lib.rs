@@ -40,7 +40,7 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
     let stop = Stop::tracer().context("catching signals")?;
     // Before anything is attached: a wrong path must cost nothing, and a FIFO waits here for its reader.
     let patience = Patience { stop: &stop, limit: options.duration, log: &log };
-    let Some(output) = Output::open(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
+    let Some(output) = Output::recording(options.output.as_deref(), &patience)? else { return Ok(Exit::Ok) };
     let pages = match (options.no_mem, options.raw) {
         (true, _) => Pages::Off,
         (false, true) => Pages::Raw,

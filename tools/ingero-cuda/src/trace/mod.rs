@@ -15,6 +15,7 @@ use ingero_common::clock::mono_ns;
 use ingero_common::discover::{FileId, Found, Numbered, ProcFs, Scanner, may_look_at_others};
 use ingero_common::exit::is_broken_pipe;
 use ingero_common::output::{FLUSH_INTERVAL, Output};
+use ingero_common::privileges::{self, Work};
 use ingero_common::record::write::{self, Text};
 use ingero_common::signal::Stop;
 use ingero_common::stream::Stream;
@@ -24,9 +25,11 @@ use ingero_ebpf::cuda::{Config, Tracer};
 use ingero_ebpf::guard::Kept;
 use ingero_ebpf::load::{Kernel, allow_many_files, open_files};
 use ingero_ebpf::ring::MAX_WAIT;
+use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
 use crate::TOOL;
+use crate::command::Running;
 use crate::losses::Losses;
 use crate::options::Options;
 use crate::probes::Probes;
@@ -89,6 +92,8 @@ pub struct Trace<'o> {
     last_pid: u32,
     /// Threads that wait in their dynamic linker for us, and since when.
     waiting: Vec<(u32, u64)>,
+    /// Whether placing probes needs CAP_SYS_ADMIN.
+    needs_admin: bool,
     /// When tracing stopped, CLOCK_MONOTONIC; 0 before.
     stopped_ns: u64,
 }
@@ -133,6 +138,8 @@ impl<'o> Trace<'o> {
         let started = Instant::now();
         let mut tracer = Tracer::new(kernel, config)?;
         log.detail(format!("{} probes, loaded in {}", tracer.mode(), Nanos(elapsed_ns(started))));
+        // Before anybody waits for us: taking off what is tried can take a second.
+        let needs_admin = tracer.needs_admin().context("cannot try which capabilities probes need")?;
         // The kernel side follows the forks of those that it knows. Children that were born since the processes were listed
         // are found by listing them again, until there are none that it does not know.
         let mut new: Vec<u32> = processes.members().collect();
@@ -165,6 +172,7 @@ impl<'o> Trace<'o> {
             early_scan: None,
             last_pid: 0,
             waiting: Vec::new(),
+            needs_admin,
             stopped_ns: 0,
         })
     }
@@ -248,6 +256,21 @@ impl<'o> Trace<'o> {
     /// Lifts the limit of open files, and with it that of probed libraries. A command that is started after this inherits it.
     pub fn allow_many_files(&mut self) {
         self.probes.limit_by(allow_many_files(), self.tracer.mode());
+    }
+
+    /// Gives up, for good, all rights that tracing does not go on needing. `command` is what was started, and is stopped with us.
+    ///
+    /// # Errors
+    /// What the kernel has against it: with all of them nothing is traced.
+    pub fn confine(&mut self, command: Option<&Running>) -> anyhow::Result<()> {
+        let mut keep = privileges::TRACING;
+        keep.set(CapabilitySet::SYS_ADMIN, self.needs_admin);
+        keep.set(CapabilitySet::KILL, command.is_some_and(Running::is_of_another_user));
+        let loads = self.tracer.mode().loads_programs();
+        let work = Work::of_tracer().ending(command.map(Running::pid)).loading_programs(loads);
+        let confined = privileges::confine(keep, &work).context("cannot give up privileges")?;
+        self.log.detail(format!("privileges kept: {confined}"));
+        Ok(())
     }
 
     /// Traces until there is a reason to end. `has_ended` tells whether the command has, if there is one.

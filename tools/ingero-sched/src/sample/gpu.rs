@@ -16,9 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use ingero_common::privileges::{Work, confine};
 use ingero_common::record::write::Gpu;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use rustix::thread::CapabilitySet;
 
 /// The name without a version is part of development packages only.
 const LIBRARY: &str = "libnvidia-ml.so.1";
@@ -45,6 +47,10 @@ impl Gpus {
         // Without a thread there are no GPU samples, as without the library.
         let _ = thread::Builder::new().name("nvml".to_owned()).spawn(move || {
             let Ok(nvml) = Nvml::builder().lib_path(OsStr::new(LIBRARY)).init() else { return };
+            // Not before: to make missing device files the library runs a program of the driver's (nvidia-modprobe).
+            if confine(CapabilitySet::empty(), &Work::of_device_reader()).is_err() {
+                return;
+            }
             loop {
                 // An error may pass: a driver that is being reset.
                 if let Ok(read) = read(&nvml) {

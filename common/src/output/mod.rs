@@ -1,4 +1,9 @@
 //! Where records go: stdout or a file, buffered in blocks, flushed when idle and at least every 100 ms.
+//!
+//! A file is opened as whoever called sudo ([`Invoker`]), if anybody did: it is theirs, and can only be where they may write.
+//! [`place`] has what is not written to at all.
+
+mod place;
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -9,14 +14,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Mode;
 
 use crate::fifo::{self, Patience};
-use crate::text::Printable;
+use crate::invoker::Invoker;
+
+pub(crate) use place::Place;
+use place::printable;
 
 /// A record must be visible downstream within this time.
 pub const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 
 const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Names of what is open already. What sudo passed on to us need not be a file that the user may open.
+const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
 /// A block-buffered sink that knows when it was flushed last.
 #[derive(Debug)]
@@ -35,18 +47,32 @@ impl Output {
     /// # Errors
     /// What keeps the file from being made, and a FIFO that nobody came to read.
     pub fn open(path: Option<&Path>, patience: &Patience<'_>) -> anyhow::Result<Option<Self>> {
-        let path = path.filter(|p| *p != Path::new("-"));
+        Self::made_with(Mode::from_raw_mode(0o666), path, patience)
+    }
+
+    /// The same for what a tracer has seen of everybody: a file that is made is its owner's alone to read.
+    ///
+    /// # Errors
+    /// Those of [`Output::open`].
+    pub fn recording(path: Option<&Path>, patience: &Patience<'_>) -> anyhow::Result<Option<Self>> {
+        Self::made_with(Mode::RUSR | Mode::WUSR, path, patience)
+    }
+
+    fn made_with(mode: Mode, path: Option<&Path>, patience: &Patience<'_>) -> anyhow::Result<Option<Self>> {
+        let path = path.filter(|path| !STDOUT.iter().any(|stdout| *path == Path::new(stdout)));
         let file = match path {
-            Some(path) if fifo::is_fifo(path) => {
-                match fifo::open_for_writing(path, patience, |error| cannot_create(path, error))? {
-                    Some(file) => file,
-                    None => return Ok(None),
+            Some(path) => {
+                let invoker = Invoker::of_this_process();
+                let make = || make(path, mode, patience, invoker);
+                match invoker.map_or_else(|| Ok(make()), |invoker| invoker.with_their_files(make)) {
+                    Ok(made) => made?,
+                    Err(error) => return Err(error).context("accessing files as the user who called sudo"),
                 }
             }
-            Some(path) => File::create(path).map_err(|error| cannot_create(path, &error))?,
             // A duplicate of descriptor 1 instead of `io::stdout()`, whose line buffering splits our blocks.
-            None => File::from(rustix::stdio::stdout().try_clone_to_owned().context("opening stdout")?),
+            None => Some(File::from(rustix::stdio::stdout().try_clone_to_owned().context("opening stdout")?)),
         };
+        let Some(file) = file else { return Ok(None) };
         let terminal = file.is_terminal();
         Ok(Some(Self {
             file,
@@ -71,7 +97,7 @@ impl Output {
             && let Some(target) = identity(path)
             && inputs.into_iter().any(|input| identity(input.as_ref()) == Some(target))
         {
-            let name = Printable(path.as_os_str().as_encoded_bytes());
+            let name = printable(path);
             bail!("cannot write to {name}: it is an input, and would be emptied before it is read; name another file");
         }
         Self::open(path, patience)
@@ -125,18 +151,36 @@ impl Output {
     }
 }
 
+/// Makes or empties the file at `path`. This thread accesses files as `invoker`, if there is one.
+fn make(path: &Path, mode: Mode, patience: &Patience<'_>, invoker: Option<Invoker>) -> anyhow::Result<Option<File>> {
+    let refused = |error: &io::Error| cannot_create(path, error, invoker);
+    let user = invoker.map_or_else(|| rustix::process::geteuid().as_raw(), Invoker::uid);
+    let place = Place::find(path, user).map_err(|error| refused(&error))?;
+    if place.is_fifo() {
+        return fifo::open_for_writing(&place, path, mode, patience, refused);
+    }
+    place.create(mode).map(Some).map_err(|error| refused(&error))
+}
+
 /// What keeps a file from being made, and what to do about it.
-fn cannot_create(path: &Path, error: &io::Error) -> anyhow::Error {
+fn cannot_create(path: &Path, error: &io::Error, invoker: Option<Invoker>) -> anyhow::Error {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = Printable(directory.as_os_str().as_encoded_bytes());
-    let cure = match error.kind() {
-        io::ErrorKind::NotFound => format!("make the directory {directory} first"),
-        io::ErrorKind::PermissionDenied => format!("name one in a directory that you may write to, not {directory}"),
-        io::ErrorKind::IsADirectory => "name a file in it".to_owned(),
-        io::ErrorKind::StorageFull => "free some space, or name a file elsewhere".to_owned(),
+    let directory = printable(directory);
+    let cure = match (error.kind(), invoker) {
+        (io::ErrorKind::NotFound, _) => format!("make the directory {directory} first"),
+        (io::ErrorKind::PermissionDenied, None) => {
+            format!("name one in a directory that you may write to, not {directory}")
+        }
+        (io::ErrorKind::PermissionDenied, Some(invoker)) => format!(
+            "below sudo it is written as whoever called sudo (user id {}): name one in a directory that they may write \
+             to, or call it from root's own shell",
+            invoker.uid()
+        ),
+        (io::ErrorKind::IsADirectory, _) => "name a file in it".to_owned(),
+        (io::ErrorKind::StorageFull, _) => "free some space, or name a file elsewhere".to_owned(),
         _ => "name another file".to_owned(),
     };
-    anyhow!("cannot write to {}: {error}; {cure}", Printable(path.as_os_str().as_encoded_bytes()))
+    anyhow!("cannot write to {}: {error}; {cure}", printable(path))
 }
 
 impl Write for Output {
