@@ -2,7 +2,7 @@
 
 use ingero_common::clock::{Ts, WallClock};
 use ingero_common::ndjson::to_json;
-use ingero_common::record::write::{Call, Decimal, Hex, Probes, Start, Task, Text, Watch};
+use ingero_common::record::write::{Call, Decimal, Hex, Identity, Probes, Start, Task, Text, Watch};
 use ingero_common::record::{SCHEMA_VERSION, src};
 use serde::Serialize;
 
@@ -159,6 +159,7 @@ impl<'a> Renderer<'a> {
             layers: vec![],
             returns: None,
             note: Some("from the first stored row on"),
+            who: Identity::default(),
         };
         Ok(to_json(&mut self.line, &watch)?)
     }
