@@ -1,7 +1,7 @@
 //! Where records go: stdout or a file, buffered in blocks, flushed when idle and at least every 100 ms.
 //!
 //! A file is opened as whoever called sudo ([`Invoker`]), if anybody did: it is theirs, and can only be where they may write.
-//! [`place`] has what is not written to at all.
+//! `place.rs` has what is not written to at all.
 
 mod place;
 
