@@ -39,7 +39,11 @@ LOAD = ("cuLibraryLoadData", "cuLibraryUnload", "cuModuleLoadData", "cuModuleLoa
 
 
 def is_work(call):
-    """Does this call give the GPU something to do?"""
+    """Does this call give the GPU something to do? Not while it is captured into a graph."""
+    return call.capture is None and looks_like_work(call)
+
+
+def looks_like_work(call):
     return "Launch" in call.op or "Memcpy" in call.op or "Memset" in call.op or call.op.startswith("nccl")
 
 
@@ -75,8 +79,8 @@ def classes_of(call, drained=None):
         kinds = classes_of_copy(call, drained)
     elif call.op.startswith("nccl"):
         kinds = {"enqueue", "other_call"}
-    elif is_work(call):
-        kinds = {"enqueue"}
+    elif looks_like_work(call):
+        kinds = {"enqueue"} if call.capture is None else {"enqueue", "other_call"}
     else:
         kinds = {"other_call"}
     if call.cold:
@@ -203,7 +207,16 @@ class Account:
             before = max([c.end or self.end for c in written if (c.end or self.end) <= a] or [self.start])
             after = min([c.start for c in written if c.start >= b] or [self.end])
             out.append((before, after))
-        return out
+        # Whether a call was captured cannot be known where the beginning or the end of the capture is not on record.
+        captures = {c.capture for c in self.calls if c.capture is not None}
+        ids = {id(c) for c in written}
+        for begin in captures:
+            inside = [c for c in self.calls if c.capture is begin]
+            end = next((c for c in self.calls if c.start >= inside[-1].start and c.op == "cudaStreamEndCapture"), None)
+            if id(begin) not in ids or end is None or id(end) not in ids:
+                drain = next((c for c in self.calls if c.start > inside[-1].start and c.op in SYNCHRONISE and id(c) in ids), None)
+                out.append((begin.start, (drain.end if drain else None) or self.end))
+        return sorted(out)
 
     def made(self):
         """The stretches, in order, without a hole."""

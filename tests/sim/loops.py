@@ -320,6 +320,46 @@ def graphs(s):
     program(s, step, steps=max(40, 2500 * MS // (graph * each)), tail=10 * US)
 
 
+def captures(s):
+    """Graphs that are captured anew every so many steps while the GPU has nothing to do: what is captured gives it nothing either."""
+    s.cpus(4)
+    s.end_ns = 30_000 * MS
+    every, launches, gpu = s.rng.choice([2, 5, 10]), s.rng.randint(20, 200), s.ms(1, 4)
+    between, beside = s.rng.choice([10, 60]) * US, s.rng.random() < 0.5
+    s.note(every=every, launches=launches, gpu=gpu, between=between, beside=beside)
+
+    def captured(th, begin, op, warmup, stream="0x7", **attrs):
+        call_ns = [("run", vary(th.sim.rng, EMPTY_CALL_NS))]
+        yield from call(th, op, call_ns, warmup, first(th, (op, "captured", attrs.get("func"))), stream=stream, **attrs)
+        th.proc.calls[-1].capture = begin
+        yield ("run", vary(th.sim.rng, between))
+
+    def capture(th, warmup):
+        yield from other(th, "cudaStreamBeginCapture", 4 * US, warmup, stream="0x7")
+        begin = th.proc.calls[-1]
+        if beside:  # another stream joins by waiting for an event that the captured one recorded
+            yield from captured(th, begin, "cudaEventRecord", warmup, event="0xe1")
+            yield from captured(th, begin, "cudaStreamWaitEvent", warmup, "0x9", event="0xe1")
+        for k in range(launches):
+            stream = "0x9" if beside and k % 2 else "0x7"
+            yield from captured(th, begin, "cudaLaunchKernel", warmup, stream, func=f"0x{k % 7 + 1}000")
+        if beside:
+            yield from captured(th, begin, "cudaEventRecord", warmup, "0x9", event="0xe2")
+            yield from captured(th, begin, "cudaStreamWaitEvent", warmup, event="0xe2")
+        yield from other(th, "cudaStreamEndCapture", 20 * US, warmup, stream="0x7")
+        yield from other(th, "cudaGraphInstantiate", launches * 3 * US, warmup)
+
+    def step(th, i, warmup):
+        if i % every == 0:
+            yield from capture(th, warmup)
+        yield from enqueue(th, gpu, warmup, "cudaGraphLaunch")
+        yield ("run", 5 * US)
+        yield from synchronise(th, warmup)
+        yield ("run", 20 * US)
+
+    program(s, step, steps=100, tail=10 * US)
+
+
 def copies_only(s):
     """Pageable copies and nothing else: the GPU's use that the driver counts is small, but it is no launch-bound loop."""
     s.cpus(4)
@@ -529,5 +569,5 @@ def renewed_waits(s):
     program(s, step_with(fetch))
 
 
-KINDS = (bubbles, many_gaps, imports, early_waits, checkpoints, items, emptied_cache, launch_bound, graphs, copies_only, noisy_rhythm, sampled,
-         threads, streams, events_in_idle, polling, renewed_waits)
+KINDS = (bubbles, many_gaps, imports, early_waits, checkpoints, items, emptied_cache, launch_bound, graphs, captures, copies_only, noisy_rhythm,
+         sampled, threads, streams, events_in_idle, polling, renewed_waits)

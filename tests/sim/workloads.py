@@ -13,11 +13,12 @@ US, MS = 1_000, 1_000_000
 class Call:
     """One CUDA call as the process made it; `end` None: it has not returned."""
 
-    __slots__ = ("th", "op", "start", "end", "attrs", "cold", "warmup", "nested")
+    __slots__ = ("th", "op", "start", "end", "attrs", "cold", "warmup", "nested", "capture")
 
     def __init__(self, th, op, attrs, warmup):
         self.th, self.op, self.attrs, self.start, self.end = th, op, attrs, th.sim.now, None
         self.cold, self.warmup, self.nested = False, warmup, None
+        self.capture = None  # the call that began the capture which this one is a part of
 
 
 class Train:
