@@ -57,6 +57,10 @@ pub struct ProcessInstance {
     pub pid: u32,
     /// A tracer watches it as the descendant of another one.
     pub is_child: bool,
+    /// Its parent when it was first watched; 0: not on record.
+    pub parent_pid: u32,
+    /// What it runs, where its program is an interpreter.
+    pub script: Name,
     /// Its main thread's name, seen last.
     pub name: Name,
     watches: Vec<(Watcher, Watch)>,
@@ -70,7 +74,8 @@ has_lifetime!(ProcessInstance);
 impl ProcessInstance {
     pub(super) fn new(id: InstanceId, pid: u32, lifetime: Lifetime) -> Self {
         let (watches, threads, execs_ns) = (Vec::new(), Vec::new(), Vec::new());
-        Self { lifetime, id, pid, is_child: false, name: Name::default(), watches, threads, execs_ns }
+        let (name, script) = (Name::default(), Name::default());
+        Self { lifetime, id, pid, is_child: false, parent_pid: 0, script, name, watches, threads, execs_ns }
     }
 
     /// When one of them watched it.

@@ -77,9 +77,18 @@ impl TaskTable {
         all
     }
 
-    /// The instances that this one descends from, parents first, as far as births are on record.
+    /// The instances that this one descends from, parents first, as far as births, or parents of those who were there
+    /// before anybody watched, are on record.
     pub fn ancestors<'a>(&'a self, process: &'a ProcessInstance) -> impl Iterator<Item = &'a ProcessInstance> {
-        let parent = |child: &'a ProcessInstance| child.birth.and_then(|b| self.find_process(b.parent.pid, b.at_ns));
+        let parent = |child: &'a ProcessInstance| match child.birth {
+            Some(birth) => self.find_process(birth.parent.pid, birth.at_ns),
+            // It may be heard of a little later than its child.
+            None => self.instances(child.parent_pid).find(|process| {
+                process.id != child.id
+                    && process.died_ns.is_none_or(|died_ns| died_ns > child.seen_ns)
+                    && process.birth.is_none_or(|birth| birth.at_ns < child.seen_ns)
+            }),
+        };
         // A few generations: fork servers and shells between. A bound, since records may say anything.
         std::iter::successors(parent(process), move |process| parent(process)).take(8)
     }

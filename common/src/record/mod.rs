@@ -9,7 +9,7 @@ mod read;
 pub mod write;
 
 pub use host::{Host, HostBy};
-pub use read::{Parsed, QuotaSample, Record, Str, SysSample, Who, parse};
+pub use read::{Affinity, Parsed, QuotaSample, Record, Str, SysSample, Who, parse};
 
 /// The version of the contract, in every `start` record.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -129,6 +129,11 @@ pub struct Record<'a> {
     pub wall_offset_ns: Option<Str<'a>>,
     #[serde(borrow)]
     pub why: Option<Str<'a>>,
+    /// The parent of a process (`watch`).
+    pub ppid: Option<u32>,
+    /// What an interpreter runs (`watch`).
+    #[serde(borrow)]
+    pub script: Option<Str<'a>>,
 }
 
 impl Record<'_> {
@@ -191,6 +196,16 @@ pub struct SysSample {
     pub mem_avail_bytes: Option<u64>,
     pub swap_used_bytes: Option<u64>,
     pub quota: Vec<QuotaSample>,
+    pub affinity: Vec<Affinity>,
+}
+
+/// The CPUs that the main threads of some processes may run on, where these are not all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Affinity {
+    pub cpus_allowed: String,
+    pub pids: Vec<u32>,
 }
 
 /// One cgroup's quota counters over the sample's interval.

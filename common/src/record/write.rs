@@ -9,6 +9,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::clock::Ts;
+use crate::record::read::Affinity;
 use crate::text::Printable;
 
 /// Bytes of unknown origin (a thread's name, a path) as JSON text: UTF-8 as it is, any other byte as the
@@ -480,14 +481,6 @@ pub struct Quota {
     pub periods: u64,
     pub throttled: u64,
     pub throttled_ns: u64,
-}
-
-/// The CPUs that the main threads of some processes may run on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "keys of the contract")]
-pub struct Affinity {
-    pub cpus_allowed: String,
-    pub pids: Vec<u32>,
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ impl<'a> ProcessTree<'a> {
         pid == self.head
             || self.tasks.instances(pid).any(|life| {
                 let there = life.seen_ns <= self.to_ns && life.died_ns.is_none_or(|died| died >= self.from_ns);
-                // A child that was born before anybody watched is known as one, though not whose.
-                let child = life.is_child && life.birth.is_none();
+                // A child whose parent has gone is known as one, though not whose.
+                let child = life.is_child && self.tasks.ancestors(life).next().is_none();
                 there && (child || self.tasks.ancestors(life).any(|ancestor| ancestor.pid == self.head))
             })
     }
@@ -45,6 +45,12 @@ mod tests {
         tasks.fork(thread(9), 4, 20);
         let tree = ProcessTree::of(&tasks, 1, 30, 40);
         assert_eq!([1, 2, 3, 4, 9, 5].map(|pid| tree.has(pid)), [true, true, true, false, false, false]);
+        // Who was there before anybody watched is told apart by its parent.
+        for (pid, parent_pid) in [(5, 9), (6, 2), (7, 0)] {
+            let process = tasks.process(pid, 0);
+            (process.is_child, process.parent_pid) = (true, parent_pid);
+        }
+        assert_eq!([5, 6, 7].map(|pid| ProcessTree::of(&tasks, 1, 30, 40).has(pid)), [false, true, true]);
         // The next process with that number is a stranger.
         tasks.exit_process(3, 50);
         tasks.fork(thread(9), 3, 60);

@@ -49,6 +49,10 @@ impl Engine {
                 if !record.comm.is_empty() {
                     life.name = self.names.id(&record.comm);
                 }
+                life.parent_pid = record.ppid.unwrap_or(life.parent_pid);
+                if let Some(script) = record.script.as_deref() {
+                    life.script = self.names.id(script.rsplit('/').next().unwrap_or(script));
+                }
                 self.clock.seen_from(start_ns);
             }
             "lost" => self.lost(record, start_ns, end_ns),

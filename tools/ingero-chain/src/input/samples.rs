@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ingero_common::record::SysSample;
+use ingero_common::record::{Affinity, SysSample};
 use serde::Deserialize;
 
 use crate::limits::{COUNTER_LAG_NS, CPUS_FREE_BELOW_PCT, MAX_SAMPLES, STEAL_FROM_PCT};
@@ -41,6 +41,8 @@ pub(crate) struct Sample {
     pub(crate) gpus_pct: Vec<f64>,
     /// For each process under a CPU limit: how long its cgroup was throttled, in nanoseconds.
     throttled: Vec<(u32, u64)>,
+    /// Processes that may not run on all CPUs.
+    pub(crate) affinity: Vec<Affinity>,
 }
 
 impl Sample {
@@ -89,6 +91,7 @@ impl Samples {
             mem_avail_bytes: sample.mem_avail_bytes,
             gpus_pct: gpus.gpu.iter().filter_map(|gpu| percent(gpu.util_pct)).collect(),
             throttled,
+            affinity: sample.affinity.clone(),
         });
         if self.all.len() > MAX_SAMPLES {
             self.all.pop_front();

@@ -125,6 +125,12 @@ impl About<'_> {
     fn cpu_wait(&self, line: &CauseLine) -> (String, String) {
         let (who, took) = (who(line), self.took(line));
         let because = format!("it was runnable without a CPU for {took}");
+        if let Some(cpus) = self.machine.affinity.get(&self.finding.pid) {
+            let because = self.busy(format!("{because}; it may run on CPUs {cpus} only"));
+            let others =
+                rivals(line, self.tree).map(|rivals| format!(", or keep {rivals} off them")).unwrap_or_default();
+            return (format!("let it run on more CPUs than {cpus} (taskset, cpuset){others}"), because);
+        }
         if who.is_empty() {
             return ("give the process more CPUs, or run less beside it".to_owned(), self.busy(because));
         }
@@ -141,13 +147,26 @@ impl About<'_> {
     }
 
     fn worker_cpu_wait(&self, line: &CauseLine) -> (String, String) {
-        let text = match rivals(line, self.tree) {
-            Some(rivals) => format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)"),
-            None => "fewer workers or threads, or more CPUs".to_owned(),
+        let cpus = self.workers_cpus();
+        let text = match (rivals(line, self.tree), &cpus) {
+            (Some(rivals), _) => format!("keep {rivals} off the workers' CPUs (cpuset, taskset, nice, another host)"),
+            (None, Some(cpus)) => {
+                format!("let the workers run on more CPUs than {cpus} (taskset, cpuset), or use fewer")
+            }
+            (None, None) => "fewer workers or threads, or more CPUs".to_owned(),
         };
+        let only = cpus.map(|cpus| format!("; they may run on CPUs {cpus} only")).unwrap_or_default();
         let had =
             Some(who(line)).filter(|who| !who.is_empty()).map(|who| format!("; {who} had it")).unwrap_or_default();
-        (text, self.busy(format!("workers were runnable without a CPU for {}{had}", self.took(line))))
+        (text, self.busy(format!("workers were runnable without a CPU for {}{had}{only}", self.took(line))))
+    }
+
+    /// The CPUs on which the process's workers may run, where these are not all and the same for all of them that are known.
+    fn workers_cpus(&self) -> Option<&str> {
+        let workers = self.machine.affinity.iter().filter(|(pid, _)| **pid != self.finding.pid && self.tree.has(**pid));
+        let mut cpus = workers.map(|(_, cpus)| cpus.as_str());
+        let first = cpus.next()?;
+        cpus.all(|cpus| cpus == first).then_some(first)
     }
 
     fn worker_cpu(&self, line: &CauseLine) -> (String, String) {

@@ -106,7 +106,11 @@ impl<'a> Head<'a> {
             Some(lead) => self.claim(lead),
             None => self.without_findings(),
         };
-        format!("{}: {text}", sentences::process(&self.account.comm, self.account.pid))
+        let process = sentences::process(&self.account.comm, self.account.pid);
+        match &self.account.script {
+            script if script.is_empty() => format!("{process}: {text}"),
+            script => format!("{process} {script}: {text}"),
+        }
     }
 
     /// What was lost by one of its findings.

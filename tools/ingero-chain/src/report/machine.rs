@@ -1,5 +1,7 @@
 //! What the samples say about the machine during a finding, and who was killed or read and wrote then.
 
+use std::collections::BTreeMap;
+
 use ingero_common::host::Interner;
 use ingero_common::text::{Bytes, Nanos, Traced};
 
@@ -25,6 +27,8 @@ pub(crate) struct Machine {
     pub(crate) mem_avail_bytes: Option<u64>,
     /// How long the CPU limit of the process's cgroup throttled it.
     pub(crate) throttled_ns: u64,
+    /// Processes that could not run on all CPUs, with those on which they could.
+    pub(crate) affinity: BTreeMap<u32, String>,
     /// Who was killed for memory.
     killed: Vec<String>,
     /// How often the GPU had nothing left to do in the loop of the process.
@@ -47,6 +51,9 @@ impl Machine {
             machine.cpu_max_pct = machine.cpu_max_pct.max(sample.cpu_max_pct.unwrap_or(0.0));
             machine.cpus = machine.cpus.max(sample.cpus);
             machine.steal_pct = machine.steal_pct.max(sample.steal_pct);
+            for affinity in &sample.affinity {
+                machine.affinity.extend(affinity.pids.iter().map(|&pid| (pid, affinity.cpus_allowed.clone())));
+            }
             machine.throttled_ns += sample.throttled_ns(finding.pid);
             machine.mem_avail_bytes = machine.mem_avail_bytes.into_iter().chain(sample.mem_avail_bytes).min();
             if let Some(used) = sample.swap_used_bytes {

@@ -311,6 +311,9 @@ pub struct AccountLine {
     pub ts: Option<Ts>,
     pub pid: u32,
     pub comm: Traced,
+    /// The file that an interpreter runs.
+    #[serde(skip_serializing_if = "Traced::is_empty")]
+    pub script: Traced,
     pub observed_ns: u64,
     /// The end of what was observed, as wall clock.
     #[serde(skip)]

@@ -63,6 +63,7 @@ mod tests {
             ts: None,
             pid: 1,
             comm: "train".into(),
+            script: "".into(),
             observed_ns,
             end_ts: None,
             loop_mono_ns,

@@ -66,6 +66,7 @@ fn account(lost_ns: u64, classes: &[(Class, u64)]) -> AccountLine {
         ts: None,
         pid: 1,
         comm: "train".into(),
+        script: "".into(),
         observed_ns: LOST_NS,
         end_ts: None,
         loop_mono_ns: 0,
@@ -160,6 +161,38 @@ fn so_much_is_told_and_no_more() {
     finding.extra.ops = ["one", "two", "three", "four"].map(op).to_vec();
     let claim = sentences::claim(&finding);
     assert!(claim.ends_with(": 1 call of one, 1 call of two, 1 call of three"), "{claim}");
+}
+
+#[test]
+fn the_cpus_that_a_process_may_run_on_are_advice_where_they_are_known() {
+    let advice = |affinity: &str, rival: u64| {
+        let mut stream = Stream::watched();
+        stream.put(0, 0, r#""src":"ingero","op":"watch","pid":100,"tid":100,"comm":"python3","script":"/app/train.py","stream":"sched""#);
+        stream.launches(0);
+        idle(&mut stream, 100);
+        let had = format!(
+            r#""by":{{"pid":{rival},"tid":{rival},"comm":"x"}},"prev":{{"pid":{rival},"tid":{rival},"comm":"x"}}"#
+        );
+        stream.put(
+            150,
+            9_000,
+            &format!(r#""src":"sched","op":"sched_switch","pid":100,"tid":100,"comm":"python3","state":"R",{had}"#),
+        );
+        stream.put(
+            0,
+            1_000_000,
+            &format!(r#""src":"sys","op":"sample","cpus":16,"cpu_pct":20.0,"affinity":[{affinity}]"#),
+        );
+        stream.end(11_000_000);
+        let report = stream.report();
+        assert_eq!(report.accounts[0].script.raw(), "train.py");
+        found(&report, Kind::Gap)[0].story.advice[0].clone()
+    };
+    let narrow = advice(r#"{"cpus_allowed":"0-3","pids":[7,100]}"#, 900);
+    assert_eq!(narrow.text, "let it run on more CPUs than 0-3 (taskset, cpuset), or keep x (900) off them");
+    assert!(narrow.because.contains("may run on CPUs 0-3 only"), "{}", narrow.because);
+    assert!(!advice(r#"{"cpus_allowed":"0-3","pids":[7]}"#, 900).text.contains("0-3"), "of another process");
+    assert!(!advice("", 900).text.contains("more CPUs than"), "on one CPU, and free to leave it");
 }
 
 /// A step of 10 ms in which the GPU is idle, from `at_us` on.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use ingero_common::record::write::Affinity;
+use ingero_common::record::Affinity;
 
 use crate::identity::cpus_allowed;
 
