@@ -9,6 +9,11 @@ use super::HashMap;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(u16);
 
+impl Name {
+    /// Nobody's.
+    pub const NONE: Self = Self(0);
+}
+
 /// Longer than any kernel `comm` (15 bytes) and any API name.
 const MAX_BYTES: usize = 96;
 /// What a name becomes when there are too many different ones to store.

@@ -31,6 +31,7 @@ pub mod src {
     pub const BLOCK: &str = "block";
     pub const NET: &str = "net";
     pub const SYS: &str = "sys";
+    pub const STACK: &str = "stack";
     pub const CHAIN: &str = "chain";
 
     /// Whether records of this source are CUDA-side calls with a duration.

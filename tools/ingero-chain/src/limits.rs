@@ -57,6 +57,10 @@ pub(crate) const MIN_SAMPLES: u32 = 2;
 /// Test: `few_samples_say_nothing`.
 pub(crate) const MIN_COVERED: f64 = 0.25;
 
+/// A share that rests on fewer samples is off by 30 points and more one time in twenty, and is not given as a number.
+/// Test: `a_share_needs_ten_samples`.
+pub(crate) const MIN_STACKS: u64 = 10;
+
 // Definitions: phases.
 
 /// After so many launches calls are warm, and so many warm launches that nobody waits for are a steady state: a step of a
@@ -269,6 +273,27 @@ pub(crate) const MAX_KINDS: usize = 512;
 /// Different waits kept in a breakdown, by what they were in and who ended them; the smallest beyond are left out.
 /// Test: `so_many_waits_are_told_apart`.
 pub(crate) const MAX_WAITS: usize = 64;
+/// Different stacks kept in a breakdown, by cause and party; the smallest beyond count as not known.
+/// Test: `so_many_stacks_are_told_apart`.
+pub(crate) const MAX_PLACES: usize = 256;
+/// Functions that are told apart in all stacks, and stacks; others are not known. A large training job shows some thousands.
+/// Test: `so_many_stacks_and_samples_are_kept`.
+pub(crate) const MAX_FRAMES: usize = 65_536;
+/// See [`MAX_FRAMES`].
+/// Test: `so_many_stacks_and_samples_are_kept`.
+pub(crate) const MAX_STACKS: usize = 65_536;
+/// Frames of one stack: the innermost ones.
+/// Test: `so_many_stacks_and_samples_are_kept`.
+pub(crate) const MAX_DEPTH: usize = 256;
+/// Stack samples that are kept until paths have been read from them; the oldest of a thread go.
+/// Test: `so_many_stacks_and_samples_are_kept`.
+pub(crate) const MAX_STACK_SAMPLES: usize = 262_144;
+/// Functions listed for one cause.
+/// Test: `so_many_functions_are_listed`.
+pub(crate) const MAX_LISTED_FUNCTIONS: usize = 10;
+/// Functions that an overview tells of for one cause.
+/// Test: `where_it_was_is_told_with_its_share`.
+pub(crate) const MAX_WHERE: usize = 3;
 /// Different parties kept for each cause; the smallest beyond become nameless, their time stays.
 /// Test: `a_breakdown_adds_up_however_many_parties_there_are`.
 pub(crate) const MAX_PARTIES: usize = 32;

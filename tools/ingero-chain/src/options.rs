@@ -84,7 +84,7 @@ text (at a terminal): for each process what and how bad, when, why, what to try,
 further; -v adds the findings by call with their evidence. NDJSON (in a pipe): an `account` record for each process that
 uses CUDA, a record for each finding, `process` records with --per-process, `summary` last; the records read are not
 passed on. csv: a line for each cause of each finding (accounts are not in it). html: one page in the order of the text.
-folded: `process;call;cause;who nanoseconds` of gaps, slow calls and stalls, for flame graphs. logfmt: a line for each
+folded: `process;call;cause;who;functions nanoseconds` of gaps, slow calls and stalls, for flame graphs. logfmt: a line for each
 account, finding and the summary.
 
 EXIT STATUS

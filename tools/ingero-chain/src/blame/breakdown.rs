@@ -4,6 +4,8 @@ use ingero_common::host::{Interner, Name, Task, Wait};
 use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
+use crate::blame::places::{Place, Places, WhereLine};
+use crate::input::stacks::{Frame, Stacks};
 use crate::limits::{MAX_PARTIES, MAX_WAITS};
 
 /// Why time was lost; `docs/schema.md`, "Causes", has the definitions.
@@ -29,11 +31,13 @@ pub enum Cause {
     Pause,
     Network,
     Spin,
+    Gc,
+    WorkerGc,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Cause; 19] = [
+    pub const ALL: [Cause; 21] = [
         Cause::HostCpu,
         Cause::CpuWait,
         Cause::Quota,
@@ -53,6 +57,8 @@ impl Cause {
         Cause::Pause,
         Cause::Network,
         Cause::Spin,
+        Cause::Gc,
+        Cause::WorkerGc,
     ];
 
     /// The name in records.
@@ -77,6 +83,27 @@ impl Cause {
             Cause::Pause => "pause",
             Cause::Network => "network",
             Cause::Spin => "spin",
+            Cause::Gc => "gc",
+            Cause::WorkerGc => "worker_gc",
+        }
+    }
+
+    /// The cause of the time on a CPU that turns out to have been garbage collection.
+    fn collecting(self) -> Option<Cause> {
+        match self {
+            Cause::HostCpu => Some(Cause::Gc),
+            Cause::WorkerCpu => Some(Cause::WorkerGc),
+            _ => None,
+        }
+    }
+
+    /// Which cause its samples are under, and whether those in the collector.
+    fn sampled_as(self) -> (Cause, Option<bool>) {
+        match self {
+            Cause::Gc => (Cause::HostCpu, Some(true)),
+            Cause::WorkerGc => (Cause::WorkerCpu, Some(true)),
+            Cause::HostCpu | Cause::WorkerCpu => (self, Some(false)),
+            _ => (self, None),
         }
     }
 }
@@ -98,6 +125,8 @@ pub(crate) struct Breakdown {
     waits: Vec<(WaitKey, u64, u64)>,
     /// The part of [`Cause::Network`] in which the path waited for somebody to ask for something.
     no_input_ns: u64,
+    /// Where in the code it was.
+    places: Places,
 }
 
 /// One kind of wait.
@@ -159,6 +188,11 @@ impl Breakdown {
         }
     }
 
+    /// Takes note of where in its code somebody was.
+    pub(crate) fn add_place(&mut self, place: Place, ns: u64, samples: u64) {
+        self.places.add(place, ns, samples);
+    }
+
     /// Takes note of `ns` of [`Cause::Network`] in which nothing was asked for.
     pub(crate) fn add_no_input(&mut self, ns: u64) {
         self.no_input_ns += ns;
@@ -179,6 +213,7 @@ impl Breakdown {
         self.unexplained_ns += self.of(cause);
         self.lines.retain(|(c, ..)| *c != cause);
         self.waits.retain(|(key, ..)| key.of != Some(cause));
+        self.places.forget(cause);
     }
 
     /// Adds all of another breakdown.
@@ -188,6 +223,7 @@ impl Breakdown {
         }
         other.ops.iter().for_each(|&(op, ns)| self.add_op(op, ns));
         other.waits.iter().for_each(|&(key, ns, n)| self.add_wait(key, ns, n));
+        self.places.add_all(&other.places);
         self.no_input_ns += other.no_input_ns;
         self.unexplained_ns += other.unexplained_ns;
     }
@@ -205,6 +241,7 @@ impl Breakdown {
         }
         self.ops.iter().for_each(|&(op, part)| breakdown.add_op(op, scale(part)));
         self.waits.iter().for_each(|&(key, part, n)| breakdown.add_wait(key, scale(part), n));
+        breakdown.places = self.places.scaled(scale);
         breakdown.no_input_ns = scale(self.no_input_ns);
         let rest = ns - breakdown.total_ns();
         match breakdown.lines.iter_mut().max_by_key(|(.., part)| *part) {
@@ -234,14 +271,25 @@ impl Breakdown {
         self.lines.iter().map(|(.., ns)| ns).sum::<u64>() + self.unexplained_ns
     }
 
+    /// The lines with garbage collection told from other time on a CPU, as far as samples tell.
+    fn with_collecting(&self) -> Vec<(Cause, Task, u64)> {
+        let split = |&(cause, task, ns): &(Cause, Task, u64)| {
+            let collecting = cause.collecting().map(|gc| (gc, task, self.places.gc_ns(cause, task, ns)));
+            let rest_ns = ns - collecting.map_or(0, |(.., ns)| ns);
+            collecting.into_iter().chain([(cause, task, rest_ns)]).filter(|&(.., ns)| ns > 0)
+        };
+        self.lines.iter().flat_map(split).collect()
+    }
+
     /// The causes, largest first, each with its parties, largest first.
-    pub(crate) fn causes(&self, names: &Interner) -> Vec<CauseLine> {
+    pub(crate) fn causes(&self, names: &Interner, stacks: &Stacks) -> Vec<CauseLine> {
         let total = self.total_ns();
+        let lines = self.with_collecting();
         let mut causes: Vec<CauseLine> = Vec::new();
         for cause in Cause::ALL {
             let mut who: Vec<WhoNs> = Vec::new();
             let mut ns = 0;
-            for &(_, party, part) in self.lines.iter().filter(|(c, ..)| *c == cause) {
+            for &(_, party, part) in lines.iter().filter(|(c, ..)| *c == cause) {
                 ns += part;
                 if party != Task::default() {
                     who.push(WhoNs { pid: party.pid, comm: names.text(party.name).into(), ns: part });
@@ -250,6 +298,7 @@ impl Breakdown {
             // Equal parts in an order that doesn't depend on that of the records.
             who.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.pid, &a.comm).cmp(&(b.pid, &b.comm))));
             if ns > 0 {
+                let (sampled_as, gc) = cause.sampled_as();
                 let ops = if cause == Cause::CudaCall { self.ops(names) } else { Vec::new() };
                 causes.push(CauseLine {
                     cause,
@@ -258,11 +307,26 @@ impl Breakdown {
                     who,
                     ops,
                     waits: self.waits(Some(cause), names),
+                    places: self.places.lines(sampled_as, gc, ns, stacks),
                 });
             }
         }
         causes.sort_by(|a, b| b.ns.cmp(&a.ns).then(a.cause.cmp(&b.cause)));
         causes
+    }
+
+    /// The stacks that are known, outermost frame first, each with its part of the time of a cause and a party.
+    pub(crate) fn folded(&self, names: &Interner, stacks: &Stacks) -> Vec<FoldedLine> {
+        let mut lines = Vec::new();
+        for (cause, task, ns) in self.with_collecting() {
+            let (sampled_as, gc) = cause.sampled_as();
+            for (stack, ns) in self.places.folded(sampled_as, task, gc, ns) {
+                let who = WhoNs { pid: task.pid, comm: names.text(task.name).into(), ns };
+                let frames = stacks.frames(stack).rev().map(Frame::label).collect();
+                lines.push(FoldedLine { cause, who, frames });
+            }
+        }
+        lines
     }
 
     /// What was waited in, of one cause or by the thread that feeds the GPU, largest first.
@@ -315,6 +379,20 @@ pub struct CauseLine {
     /// What was waited in, where the path ends with it, largest first; `by` is who waited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<WaitLine>,
+    /// In which functions, largest first, where stacks were sampled.
+    #[serde(rename = "where", skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<WhereLine>,
+}
+
+/// One stack with its part of a cause.
+#[derive(Clone, Debug)]
+pub struct FoldedLine {
+    /// Why.
+    pub cause: Cause,
+    /// Whose stack it is, and how long.
+    pub who: WhoNs,
+    /// `function (file:line)`, outermost first.
+    pub frames: Vec<String>,
 }
 
 /// What was waited in, and for how long.
@@ -394,7 +472,7 @@ mod tests {
             breakdown.add(Cause::CpuWait, party, u64::from(i));
         }
         breakdown.add_unexplained(5);
-        let causes = breakdown.causes(&names);
+        let causes = breakdown.causes(&names, &Stacks::default());
         assert_eq!((breakdown.total_ns(), causes.len(), causes[0].ns), (500_505, 1, 500_500));
         assert_eq!((causes[0].who.len(), causes[0].who[0].pid), (32, 1000));
         let mut twice = breakdown.clone();

@@ -4,11 +4,13 @@
 mod agreement;
 pub(crate) mod breakdown;
 pub(crate) mod path;
+pub(crate) mod places;
 pub(crate) mod process_tree;
 mod waits;
 
 pub(crate) use breakdown::Breakdown;
 #[cfg(test)]
 pub(crate) use breakdown::OnLine;
-pub(crate) use breakdown::WaitLine;
 pub use breakdown::{Cause, CauseLine, OpNs, WhoNs, share};
+pub(crate) use breakdown::{FoldedLine, WaitLine};
+pub(crate) use places::{InnerLine, WhereLine};

@@ -44,8 +44,10 @@ use ingero_common::host::{
 };
 
 use crate::blame::breakdown::{Breakdown, Cause, WaitKey};
+use crate::blame::places::Place;
 use crate::blame::waits::{self, Ending};
 use crate::input::samples::{Quota, Samples};
+use crate::input::stacks::Stacks;
 use crate::limits::{LONGEST_TURN_NS, MAX_HOPS, STRAIGHT_BACK_NS};
 
 /// Everything the path is read from.
@@ -59,6 +61,8 @@ pub(crate) struct Sources<'a> {
     pub losses: &'a Losses,
     /// Samples of the machine.
     pub samples: &'a Samples,
+    /// Samples of stacks.
+    pub stacks: &'a Stacks,
     /// Until when the scheduler tracer looked.
     pub sched: Until,
 }
@@ -183,6 +187,9 @@ impl Path<'_> {
         self.breakdown.add(cause, thread.task(), ns);
         let wait = off.whole.wait;
         self.breakdown.add_wait(WaitKey { of: Some(cause), text: wait.text, by: thread.task() }, ns, 1);
+        if let Some(stack) = self.sources.stacks.asleep(thread, off.whole.end_ns) {
+            self.breakdown.add_place(Place { cause, task: thread.task(), stack, gc: false }, ns, 1);
+        }
         if cause == Cause::Network && wait.kind == WaitKind::Listen {
             self.breakdown.add_no_input(ns);
         }
@@ -230,14 +237,26 @@ impl Path<'_> {
         let since_ns = since_ns + lost_ns;
         let stolen_ns = self.sources.samples.stolen_ns(since_ns, until_ns).min(until_ns - since_ns);
         self.breakdown.add(Cause::Steal, thread.task(), stolen_ns);
+        let cause = if thread.pid == self.home { Cause::HostCpu } else { Cause::WorkerCpu };
+        self.places(thread, since_ns, until_ns, cause);
         let mut left_ns = until_ns - since_ns - stolen_ns;
         for (op, ns) in self.own_calls(thread, since_ns, until_ns).collect::<Vec<_>>() {
             let ns = ns.min(left_ns);
             left_ns -= ns;
             self.breakdown.add_in_call(thread.task(), op, ns);
         }
-        let cause = if thread.pid == self.home { Cause::HostCpu } else { Cause::WorkerCpu };
         self.breakdown.add(cause, thread.task(), left_ns);
+    }
+
+    /// Where the thread was on a CPU in [`from_ns`, `to_ns`], as far as it was sampled there.
+    fn places(&mut self, thread: Thread, from_ns: u64, to_ns: u64, cause: Cause) {
+        let calls = self.calls.iter().filter(|call| call.tid == thread.tid && thread.pid == self.home);
+        for (at_ns, sample) in self.sources.stacks.on_cpu(thread, from_ns, to_ns) {
+            let in_call = calls.clone().any(|call| (call.start_ns..call.end_ns).contains(&at_ns));
+            let cause = if in_call { Cause::CudaCall } else { cause };
+            let place = Place { cause, task: thread.task(), stack: sample.stack, gc: sample.gc };
+            self.breakdown.add_place(place, 0, 1);
+        }
     }
 
     /// Runnable without a CPU in [`from_ns`, `to_ns`], which is part of `off`.

@@ -152,7 +152,7 @@ impl About<'_> {
             ts: None,
             dur_ns,
             after_calls,
-            causes: breakdown.causes(&self.engine.names),
+            causes: breakdown.causes(&self.engine.names, &self.engine.stacks),
             unexplained_ns: breakdown.unexplained_ns(),
         };
         let mut all: Vec<_> = all.map(one).collect();
@@ -171,9 +171,10 @@ fn bare(engine: &Engine, op: Kind, pid: u32, name: Name, severity: Severity, bre
         severity,
         lost: LostPart {
             lost_ns: breakdown.total_ns(),
-            causes: breakdown.causes(&engine.names),
+            causes: breakdown.causes(&engine.names, &engine.stacks),
             unexplained_ns: breakdown.unexplained_ns(),
             waits: breakdown.waits(None, &engine.names),
+            folded: breakdown.folded(&engine.names, &engine.stacks),
             ..LostPart::default()
         },
         pid,

@@ -25,6 +25,9 @@ impl Engine {
             "start" => {
                 self.clock.start(record);
                 self.tracers.start(record);
+                if self.tracers.started(Side::Sched) > 1 {
+                    self.stacks.has_two_tracers();
+                }
                 if let Some(boot_id) = record.boot_id.as_deref() {
                     self.coverage.boot(boot_id);
                 }

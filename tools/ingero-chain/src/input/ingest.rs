@@ -12,6 +12,7 @@ use crate::input::clock::Clock;
 use crate::input::coverage::Coverage;
 use crate::input::kills::Kills;
 use crate::input::samples::{GpuSamples, Samples};
+use crate::input::stacks::Stacks;
 use crate::limits::{ABSURD_NS, HOUSEKEEPING, MAX_CUDA, MAX_STATS, SETTLE_NS};
 use crate::process::{CudaProcess, Until as SettleUntil};
 use crate::report::Wanted;
@@ -28,6 +29,7 @@ pub struct Engine {
     pub(crate) sched_losses: Losses,
     pub(crate) cuda_losses: Losses,
     pub(crate) samples: Samples,
+    pub(crate) stacks: Stacks,
     pub(crate) kills: Kills,
     pub(crate) cuda: BTreeMap<Program, CudaProcess>,
     pub(crate) stats: HashMap<InstanceId, Stats>,
@@ -138,6 +140,7 @@ impl Engine {
                     self.samples.add(start_ns, end_ns, &sample, &gpus);
                 }
             }
+            src::STACK => self.stack(record, line, start_ns),
             source if src::is_call(source) => self.call(record, start_ns, end_ns),
             _ => {}
         }
@@ -213,6 +216,7 @@ impl Engine {
             cpu_timeline: &self.cpu_timeline,
             losses: &self.sched_losses,
             samples: &self.samples,
+            stacks: &self.stacks,
             sched,
         }
     }
@@ -221,6 +225,23 @@ impl Engine {
         if let Some(pid) = record.pid {
             let life = self.tasks.process_over(pid, start_ns, end_ns).id;
             add(self.stats.entry(life).or_default());
+        }
+    }
+
+    /// A stack, or who was in one.
+    fn stack(&mut self, record: &Record<'_>, line: &[u8], at_ns: u64) {
+        match (&*record.op, record.pid, record.tid) {
+            ("frames", ..) => {
+                if let Ok(frames) = serde_json::from_slice(line) {
+                    self.stacks.add_frames(frames);
+                }
+            }
+            ("sample", Some(pid), Some(tid)) => {
+                if let Ok(sample) = serde_json::from_slice(line) {
+                    self.stacks.add_sample(pid, tid, at_ns, &sample);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -270,6 +291,7 @@ impl Engine {
             // A process at its very first call is only seen when that call ends, and needs nothing from before.
             self.tasks.forget_before(horizon_ns, now_ns);
             self.cpu_timeline.forget_before(horizon_ns, now_ns);
+            self.stacks.forget_before(horizon_ns);
             self.forget_processes();
         }
     }

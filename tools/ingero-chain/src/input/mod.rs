@@ -7,3 +7,4 @@ pub(crate) mod ingest;
 pub(crate) mod kills;
 pub(crate) mod samples;
 mod scheduler;
+pub(crate) mod stacks;

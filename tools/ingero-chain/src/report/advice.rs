@@ -9,8 +9,8 @@ use crate::blame::{Cause, CauseLine, WaitLine, WhoNs};
 use crate::limits::{FULL_FROM, NAMED_SHARE, RIVAL_SHARE};
 use crate::report::machine::Machine;
 use crate::report::model::{Advice, Finding, Kind};
-use crate::report::phrases::{phrase, tasks, threads, who};
-use crate::report::sentences::{count, gpu_at_work, name, named};
+use crate::report::phrases::{function, phrase, tasks, threads, who};
+use crate::report::sentences::{count, gpu_at_work, name, named, pct};
 
 /// What to try, for each cause that is large enough to be named.
 pub(super) fn of(finding: &Finding, tree: &ProcessTree<'_>, machine: &Machine) -> Vec<Advice> {
@@ -170,15 +170,24 @@ impl About<'_> {
     }
 
     fn worker_cpu(&self, line: &CauseLine) -> (String, String) {
+        let first = self.first_place(line).map(|place| format!(", first of all {place}")).unwrap_or_default();
         let crowded = named(self.finding).any(|l| matches!(l.cause, Cause::CpuWait | Cause::WorkerCpuWait));
         let text = match crowded {
-            true => "make the work for each item cheaper: more workers would wait for a CPU too",
-            false => {
-                "make the work for each item cheaper, or use more workers and prefetching if the CPUs that they may use are not busy"
-            }
+            true => format!("make the work for each item cheaper{first}: more workers would wait for a CPU too"),
+            false => format!(
+                "make the work for each item cheaper{first}, or use more workers and prefetching if the CPUs that they may \
+                 use are not busy"
+            ),
         };
         let because = format!("{} computed for {} while the GPU's process waited", who(line), self.took(line));
-        (text.to_owned(), self.busy(because))
+        (text, self.busy(because))
+    }
+
+    /// The function in which most of the time of a cause was, if that is enough to be named.
+    fn first_place(&self, line: &CauseLine) -> Option<String> {
+        let first = line.places.first()?;
+        let share = first.share.filter(|&share| share >= NAMED_SHARE)?;
+        Some(format!("{}, {} of it", function(first), pct(share)))
     }
 
     /// Time inside a call: only of slow calls is it known that there is too much of it.
@@ -210,10 +219,14 @@ impl About<'_> {
             Cause::HostCpu => {
                 let threads = Some(threads(line)).filter(|threads| !threads.is_empty());
                 let threads = threads.unwrap_or_else(|| "the thread that feeds the GPU".to_owned());
+                let (first, else_where) = match self.first_place(line) {
+                    Some(place) => (format!(", first of all {place}"), ""),
+                    None => (String::new(), "; a profiler of the host code shows where the time goes"),
+                };
                 (
                     format!(
-                        "do less in {threads} while the GPU waits: move the work to worker processes, prefetch, or make it \
-                         cheaper; a profiler of the host code shows where the time goes"
+                        "do less in {threads} while the GPU waits{first}: move the work to worker processes, prefetch, or make \
+                         it cheaper{else_where}"
                     ),
                     format!("{threads} ran on a CPU for {took}"),
                 )
@@ -241,6 +254,12 @@ impl About<'_> {
                     format!("the process waited for it for {took}, and nothing more is on record"),
                 )
             }
+            Cause::Gc | Cause::WorkerGc => (
+                "collect garbage less often: gc.freeze() once the program is set up, higher thresholds (gc.set_threshold), or \
+                 automatic collection off and gc.collect() where nothing waits"
+                    .to_owned(),
+                format!("{} for {took}", phrase(self.finding, line)),
+            ),
             Cause::Sleep | Cause::Pause | Cause::Lock | Cause::Network | Cause::Spin => self.asleep(line),
             Cause::CudaCall => (
                 "keep memory allocated (a caching allocator whose cache is not emptied), and load code before the loop"
@@ -360,7 +379,15 @@ mod tests {
     fn line(who: &[(&str, u32, u64)]) -> CauseLine {
         let who: Vec<_> = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
         let ns = who.iter().map(|one| one.ns).sum();
-        CauseLine { cause: Cause::WorkerCpuWait, ns, share: 1.0, who, ops: Vec::new(), waits: Vec::new() }
+        CauseLine {
+            cause: Cause::WorkerCpuWait,
+            ns,
+            share: 1.0,
+            who,
+            ops: Vec::new(),
+            waits: Vec::new(),
+            places: Vec::new(),
+        }
     }
 
     #[test]

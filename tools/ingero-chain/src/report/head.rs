@@ -8,7 +8,7 @@ use crate::findings::severity::Severity;
 use crate::limits::{MAX_CAUSES, MOST_NOT_JUDGED, ROUNDS_TO_NOTHING, SHOWN_SHARE};
 use crate::process::class::Class;
 use crate::report::model::{AccountLine, Finding, GridLine, Kind, Report, Summary};
-use crate::report::phrases::phrase;
+use crate::report::phrases::{phrase, places};
 use crate::report::sentences::{self, pct};
 use crate::report::strip::{self, Cell};
 
@@ -33,6 +33,8 @@ pub(crate) struct Why {
     /// `None` for what nothing explains.
     pub(crate) cause: Option<Cause>,
     pub(crate) text: String,
+    /// In which functions.
+    pub(crate) places: Vec<String>,
 }
 
 /// The processes of a report, worst first, and the findings about processes that have no account.
@@ -278,11 +280,18 @@ pub(crate) fn whys(finding: &Finding) -> (Vec<Why>, Option<(usize, u64)>) {
         .lost
         .causes
         .iter()
-        .map(|line| Why { share: line.share, ns: line.ns, cause: Some(line.cause), text: phrase(finding, line) })
+        .map(|line| Why {
+            share: line.share,
+            ns: line.ns,
+            cause: Some(line.cause),
+            text: phrase(finding, line),
+            places: places(line),
+        })
         .collect();
     let ns = sentences::unexplained_ns(finding);
     if ns > 0 {
-        all.push(Why { share: ns as f64 / whole, ns, cause: None, text: "not explained by the records".to_owned() });
+        let text = "not explained by the records".to_owned();
+        all.push(Why { share: ns as f64 / whole, ns, cause: None, text, places: Vec::new() });
         all.sort_by_key(|why| std::cmp::Reverse(why.ns));
     }
     let shown = all.iter().take_while(|why| why.share >= SHOWN_SHARE).count().min(MAX_CAUSES);

@@ -170,7 +170,7 @@ fn why(finding: &Finding) -> Markup {
                         }
                     }
                     td.n { (Nanos(why.ns)) }
-                    td { (why.text) }
+                    td { (why.text) @for place in &why.places { br; span.dim { (place) } } }
                 }
             }
             @if let Some((n, ns)) = rest {
@@ -338,6 +338,7 @@ fn colour(cause: Option<Cause>) -> &'static str {
         Some(Cause::Pause) => "#9575cd",
         Some(Cause::Network) => "#0097a7",
         Some(Cause::Spin) => "#afb42b",
+        Some(Cause::Gc | Cause::WorkerGc) => "#8d6e63",
         Some(Cause::OffCpu) => "#90a4ae",
         None => "#9e9e9e",
     }

@@ -6,7 +6,7 @@ use ingero_common::cuda_api::{self, Function};
 use ingero_common::text::Traced;
 use serde::{Serialize, Serializer};
 
-use crate::blame::{CauseLine, WaitLine};
+use crate::blame::{CauseLine, FoldedLine, WaitLine};
 use crate::findings::severity::Severity;
 use crate::process::class::Classes;
 pub use crate::report::lines::{CallLine, Cold, ProcessReport, Switches};
@@ -295,6 +295,9 @@ pub struct LostPart {
     /// Gaps and totals: what the thread that feeds the GPU was in when it slept, largest first; `by` is who ended it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waits: Vec<WaitLine>,
+    /// The stacks behind the causes, for flame graphs.
+    #[serde(skip)]
+    pub folded: Vec<FoldedLine>,
     /// Gaps and totals: lost time over the recording.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grid: Option<GridLine>,

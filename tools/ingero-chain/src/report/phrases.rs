@@ -2,10 +2,10 @@
 
 use ingero_common::text::{Nanos, Traced};
 
-use crate::blame::{Cause, CauseLine, WaitLine, WhoNs};
-use crate::limits::{MAX_NAMED, MAX_NAMED_OPS, NAMED_SHARE};
+use crate::blame::{Cause, CauseLine, InnerLine, WaitLine, WhereLine, WhoNs};
+use crate::limits::{MAX_NAMED, MAX_NAMED_OPS, MAX_WHERE, NAMED_SHARE};
 use crate::report::model::Finding;
-use crate::report::sentences::count;
+use crate::report::sentences::{count, pct};
 
 /// A cause as part of a sentence.
 pub(crate) fn phrase(finding: &Finding, line: &CauseLine) -> String {
@@ -33,6 +33,8 @@ pub(crate) fn phrase(finding: &Finding, line: &CauseLine) -> String {
             let ops: Vec<String> = line.ops.iter().take(MAX_NAMED_OPS).map(|op| op.op.to_string()).collect();
             format!("in CUDA calls that give the GPU no work ({})", ops.join(", "))
         }
+        Cause::Gc => format!("in the garbage collector of its language ({})", threads(line)),
+        Cause::WorkerGc => format!("waiting for {}, which collected garbage", them()),
         Cause::Spin => format!("asking without pause whether something has happened ({})", threads(line)),
         Cause::Sleep | Cause::Pause | Cause::Lock | Cause::Network => {
             let own = line.who.first().is_none_or(|who| who.pid == finding.pid);
@@ -65,6 +67,45 @@ pub(crate) fn waited(wait: &WaitLine) -> String {
         ("futex", _) | (_, None) => wait.call.to_string(),
         (_, Some(on)) => format!("{} on {}", wait.call, on.name.as_ref().unwrap_or(&on.kind)),
     }
+}
+
+/// The functions in which the time of a cause was, those that are large enough to be named.
+pub(crate) fn places(line: &CauseLine) -> Vec<String> {
+    let large = |place: &&WhereLine| place.share.is_none_or(|share| share >= NAMED_SHARE);
+    let tell = |place: &WhereLine| {
+        let inner = place.inner.as_ref().map(|inner| format!(" > {}", inside(inner))).unwrap_or_default();
+        match place.share {
+            Some(share) => format!("{} {}{inner}", pct(share), function(place)),
+            None => format!("{}{inner}, {}", function(place), count(place.samples, "sample")),
+        }
+    };
+    line.places.iter().filter(large).take(MAX_WHERE).map(tell).collect()
+}
+
+/// `load (train.py:84)`, or the lines between which it was.
+pub(crate) fn function(place: &WhereLine) -> String {
+    let file = ending(&place.file, 1);
+    match (place.lines, place.line) {
+        _ if file.is_empty() => place.function.to_string(),
+        (Some([first, last]), _) => format!("{} ({file}:{first}-{last})", place.function),
+        (None, 0) => format!("{} ({file})", place.function),
+        (None, line) => format!("{} ({file}:{line})", place.function),
+    }
+}
+
+/// `PIL/ImageFile.py:_decode`.
+fn inside(inner: &InnerLine) -> String {
+    match ending(&inner.file, 2) {
+        file if file.is_empty() => inner.function.to_string(),
+        file => format!("{file}:{}", inner.function),
+    }
+}
+
+/// The last parts of a path.
+fn ending(path: &Traced, parts: usize) -> String {
+    let slashes: Vec<usize> = path.raw().match_indices('/').map(|(at, _)| at + 1).collect();
+    let from = slashes.len().checked_sub(parts).map_or(0, |at| slashes[at]);
+    Traced::from(&path.raw()[from..]).to_string()
 }
 
 /// The waits that are large enough to be named: how long, how often, who ended them.

@@ -19,7 +19,15 @@ const LOST_NS: u64 = 1_000;
 
 fn cause(cause: Cause, ns: u64, who: &[(&str, u32, u64)]) -> CauseLine {
     let who = who.iter().map(|&(comm, pid, ns)| WhoNs { pid, comm: comm.into(), ns }).collect();
-    CauseLine { cause, ns, share: ns as f64 / LOST_NS as f64, who, ops: Vec::new(), waits: Vec::new() }
+    CauseLine {
+        cause,
+        ns,
+        share: ns as f64 / LOST_NS as f64,
+        who,
+        ops: Vec::new(),
+        waits: Vec::new(),
+        places: Vec::new(),
+    }
 }
 
 /// Gaps with these causes; the rest is unexplained.
@@ -281,4 +289,80 @@ fn so_many_workers_requests_are_told_of() {
     stream.end(40_000);
     let text = system(&stream.report(), Kind::Gap);
     assert_eq!(text.matches("block devices, by").count(), 2, "{text}");
+}
+
+/// The process sleeps for 20 ms until its worker has computed, which is sampled once a millisecond: 12 times in `decode`, below
+/// which a library works, 4 times in `augment`, twice in each of two more; `gc` of those in `decode` in the collector.
+fn sampled(gc: u64) -> Report {
+    let mut stream = Stream::watched();
+    stream.put(
+        0,
+        0,
+        r#""src":"sched","op":"sched_process_fork","pid":100,"tid":100,"comm":"train","child_pid":200,"child_tid":200"#,
+    );
+    stream.put(0, 0, r#""src":"ingero","op":"watch","pid":200,"tid":200,"comm":"w","stream":"sched""#);
+    stream.launches(0);
+    stream.call("cudaDeviceSynchronize", 110, 10);
+    let own =
+        |name: &str, line: u32| format!(r#"{{"fn":"{name}","file":"/app/train.py","line":{line},"lang":"python"}}"#);
+    let pil = r#"{"fn":"_load","file":"/v/site-packages/PIL/Image.py","line":9,"lang":"python"},"#;
+    for (id, inner, name, line) in
+        [(1, pil, "decode", 84), (2, "", "augment;", 90), (3, "", "collate", 95), (4, "", "log\u{1b}[2J", 99)]
+    {
+        let name = serde_json::to_string(name).unwrap();
+        let frames = format!("{inner}{},{}", own(name.trim_matches('"'), line), own("run", 7));
+        stream.put(110, 0, &format!(r#""src":"stack","op":"frames","id":{id},"pid":200,"frames":[{frames}]"#));
+    }
+    for i in 0..20_u64 {
+        let id = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4][i as usize];
+        let rest = format!(
+            r#""src":"stack","op":"sample","pid":200,"tid":200,"id":{id},"weight_ns":1000000,"on_cpu":true,"gc":{}"#,
+            i < gc
+        );
+        stream.put(500 + i * 1_000, 0, &rest);
+    }
+    stream.put(120, 20_000, r#""src":"sched","op":"sched_switch","pid":100,"tid":100,"comm":"train","state":"S","waker":{"pid":200,"tid":200,"comm":"w"}"#);
+    stream.call("cudaLaunchKernel", 20_130, 10);
+    stream.end(30_000);
+    stream.report()
+}
+
+#[test]
+fn where_it_was_is_told_with_its_share() {
+    let report = sampled(0);
+    let gap = found(&report, Kind::Gap)[0];
+    let cause = &gap.lost.causes[0];
+    let told: Vec<_> = cause.places.iter().map(|place| (place.function.raw(), place.share)).collect();
+    assert_eq!(cause.cause, Cause::WorkerCpu);
+    assert_eq!(
+        told,
+        [("decode", Some(0.6)), ("augment;", Some(0.2)), ("collate", Some(0.1)), ("log\u{1b}[2J", Some(0.1))]
+    );
+    let mut page = Vec::new();
+    text::write(&mut page, &report, Parts::default(), Look { columns: 120, colour: false, unicode: false }).unwrap();
+    let page = String::from_utf8(page).unwrap();
+    assert!(page.contains("60 % decode (train.py:84) > PIL/Image.py:_load\n"), "{page}");
+    assert!(page.contains("10 % collate") && !page.contains("log\\u"), "the first three: {page}");
+    assert!(page.contains("first of all decode (train.py:84), 60 % of it"), "{page}");
+    // Function names are hostile, and no nanosecond counts twice.
+    let mut folded = Vec::new();
+    super::folded::write(&mut folded, &report).unwrap();
+    let folded = String::from_utf8(folded).unwrap();
+    let ns = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    assert_eq!(folded.lines().map(ns).sum::<u64>(), gap.lost.lost_ns, "{folded}");
+    let stack = ";worker_cpu;w (200);run (train.py:7);decode (train.py:84);_load (Image.py:9) ";
+    assert!(folded.lines().any(|line| line.contains(stack) && ns(line) == cause.ns * 6 / 10), "{folded}");
+    assert!(folded.contains("augment: (train.py:90)") && folded.contains("log\\u{1b}[2J"), "{folded}");
+}
+
+#[test]
+fn garbage_collection_is_a_cause_of_its_own() {
+    let report = sampled(5);
+    let gap = found(&report, Kind::Gap)[0];
+    let of =
+        |cause| gap.lost.causes.iter().find(|line| line.cause == cause).map(|line| (line.ns, line.places[0].samples));
+    let (gc, rest) = (of(Cause::WorkerGc).unwrap(), of(Cause::WorkerCpu).unwrap());
+    assert_eq!((gc.1, rest.1, gc.0), (5, 7, (gc.0 + rest.0) / 4));
+    assert_eq!(gap.lost.causes.iter().map(|line| line.ns).sum::<u64>() + gap.lost.unexplained_ns, gap.lost.lost_ns);
+    assert!(gap.story.advice.iter().any(|advice| advice.text.contains("gc.freeze()")), "{:?}", gap.story.advice);
 }

@@ -9,6 +9,7 @@ use crate::blame::{Cause, CauseLine, WhoNs};
 use crate::limits::MAX_WHO;
 use crate::report::head;
 use crate::report::model::{CallLine, Finding, Kind, Occurrence, ProcessReport};
+use crate::report::phrases;
 use crate::report::sentences::{self, count, pct, size};
 
 pub(super) fn finding(page: &mut String, finding: &Finding, look: Look) {
@@ -47,6 +48,9 @@ fn head_of(i: usize, share: f64, name: &str, ns: u64) -> String {
     format!("{label}{:>5} {name:<16} {:>7}  ", pct(share), Nanos(ns).to_string())
 }
 
+/// Where those begin that a cause points at.
+const WHO: usize = LABEL + 5 + 1 + 16 + 1 + 7 + 2;
+
 fn cause(page: &mut String, i: usize, line: &CauseLine, look: Look) {
     let first = head_of(i, line.share, line.cause.name(), line.ns);
     let mut who: Vec<String> = line.who.iter().take(MAX_WHO).map(task).collect();
@@ -58,10 +62,13 @@ fn cause(page: &mut String, i: usize, line: &CauseLine, look: Look) {
     // Who had a CPU between two switches that are on record is in part an estimate.
     let estimated = matches!(line.cause, Cause::CpuWait | Cause::WorkerCpuWait) && !who.is_empty();
     let about = if estimated { "about " } else { "" };
-    if who.is_empty() {
-        return push(page, first.trim_end());
+    match who.is_empty() {
+        true => push(page, first.trim_end()),
+        false => push(page, &hang(look, &first, WHO, &format!("{about}{}", who.join(", ")))),
     }
-    push(page, &hang(look, &first, LABEL + 5 + 1 + 16 + 1 + 7 + 2, &format!("{about}{}", who.join(", "))));
+    for place in phrases::places(line) {
+        push(page, &hang(look, &" ".repeat(WHO), WHO + 2, &format!("in {place}")));
+    }
 }
 
 fn task(who: &WhoNs) -> String {

@@ -97,6 +97,9 @@ fn why(page: &mut String, head: &Head<'_>, look: Look) {
     for (i, why) in whys.iter().enumerate() {
         let first = format!("{}{}", label_of(if i == 0 { "why" } else { "" }), numbers(why, look));
         push(page, &hang(look, &first, LABEL + NUMBERS, &why.text));
+        for place in &why.places {
+            push(page, &hang(look, &" ".repeat(LABEL + NUMBERS + 2), LABEL + NUMBERS + 4, place));
+        }
     }
     if let Some((n, ns)) = rest {
         let all = head.lead.map_or(1, |main| main.lost.lost_ns.max(1));
