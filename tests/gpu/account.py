@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Runs the loops of reasons.py under both tracers and puts the account of each beside the script's own timers.
+"""Runs the loops of reasons.py and waits.py under both tracers and puts the account of each beside the script's own timers.
 
     account.py --bin target/release --out DIR [--only REGEX] [--seconds 6]     as root, on a machine with a GPU
     account.py --bin target/release --out DIR --again                          judges the recordings in DIR once more, anywhere
 
-Each loop runs twice: traced, as `ingero-cuda | ingero-join - <(ingero-sched)` into DIR/NAME.joined.ndjson.gz, and once more
+Each loop runs traced, as `ingero-cuda | ingero-join - <(ingero-sched)` into DIR/NAME.joined.ndjson.gz; those of reasons.py once more
 without tracers but with torch.profiler, which says how long the GPU was busy. DIR gets NAME.json (both sides in full) and
-NAME.txt (the report); the last thing printed is the table in Markdown.
+NAME.txt (the report); the last things printed are the tables in Markdown.
 """
 import argparse
 import gzip
@@ -22,7 +22,8 @@ import time
 from matrix import last_object, python
 
 REASONS = ("data", "decode", "launches", "checkpoint", "empty-cache", "graph", "copies")
-FINDINGS = ("gap", "slow_call", "host_calls", "launch_bound", "stall", "oom")
+WAITS = ("sleep", "gil", "gil-worker", "quota", "http", "pipe", "file-lock", "direct", "fsync", "faults", "server", "polling-server")
+FINDINGS = ("total", "gap", "slow_call", "host_calls", "launch_bound", "no_input", "stall", "oom")
 PROFILED_S = 2  # the profiler keeps each kernel: of a launch-bound loop, hundreds of thousands
 SHOWN = ("idle", "silence", "gpu_wait", "enqueue", "copy", "memory", "load", "other_call", "between")
 
@@ -51,14 +52,16 @@ class Pipeline:
 
 
 def traced(args, reason):
-    """One loop, traced, and once more with the profiler: what both say of themselves."""
-    loop = python("reasons.py", reason, "--seconds")
+    """One loop, traced, and where there is a profile to be had once more with the profiler: what both say of themselves."""
+    loop = python("reasons.py" if reason in REASONS else "waits.py", reason, "--seconds")
     path = args.out / f"{reason}.joined.ndjson"
     with Pipeline(args.bin, path) as pipeline:
         own = last_object(subprocess.run([*loop, str(args.seconds)], stdout=subprocess.PIPE, text=True, check=False, timeout=180).stdout)
     with open(path, "rb") as plain, gzip.open(f"{path}.gz", "wb") as packed:
         shutil.copyfileobj(plain, packed)
     path.unlink()
+    if reason in WAITS:
+        return {"reason": reason, "own": own, "profiled": {}, "codes": pipeline.codes}
     profiled = last_object(subprocess.run([*loop, str(PROFILED_S), "--profile"], stdout=subprocess.PIPE, text=True, check=False, timeout=300).stdout)
     return {"reason": reason, "own": own, "profiled": profiled, "codes": pipeline.codes}
 
@@ -95,6 +98,29 @@ def markdown(runs):
                                  bound, "; ".join(map(brief, run["findings"])) or "none"]) + " |"
 
 
+def markdown_waits(runs):
+    def cause(line):
+        who = ", ".join(f"{w['comm']} {w['ns'] / 1e9:.2f}" for w in line.get("who", [])[:2])
+        where = "".join(f" in {w['fn']}:{w['line']}" for w in line.get("where", [])[:1])
+        return f"{100 * line['share']:.0f} % `{line['cause']}`{f' ({who})' if who else ''}{where}"
+
+    def wait(line):
+        on = line.get("on", {})
+        return f"{line['ns'] / 1e9:.2f} s `{line['in']}` {on.get('kind', '')}, {line['n']} times" + (f", by {line['by']['comm']}" if "by" in line else "")
+
+    yield "| loop | its own timer of the wait, s | lost, s | causes | waits | sleep and unexplained |"
+    yield "|---|---|---|---|---|---|"
+    for run in runs:
+        own = run["own"]
+        main = max((f for f in run["findings"] if f["op"] in ("gap", "total")), key=lambda f: f["lost_ns"], default={"lost_ns": 0, "causes": []})
+        vague = main.get("unexplained_ns", 0) + sum(c["ns"] for c in main["causes"] if c["cause"] in ("sleep", "off_cpu"))
+        throttled = f", throttled {own['throttled_ns'] / 1e9:.2f}" if "throttled_ns" in own else ""
+        kinds = "; ".join(f"{f['severity']} {f['op']}" for f in run["findings"])
+        yield "| " + " | ".join([run["reason"], f"{own.get('own_ns', 0) / 1e9:.2f}{throttled}", f"{main['lost_ns'] / 1e9:.2f} ({kinds})",
+                                 ", ".join(map(cause, main["causes"][:3])), "; ".join(map(wait, main.get("waits", [])[:2])),
+                                 f"{100 * vague / max(1, main['lost_ns']):.1f} %"]) + " |"
+
+
 def brief(finding):
     """A finding in a few words, with its first cause."""
     cause = next((f", {c['share']:.0%} `{c['cause']}`" for c in finding.get("causes", []) if "share" in c), "")
@@ -111,7 +137,7 @@ def main():
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     runs = []
-    for reason in [r for r in REASONS if re.search(args.only, r)]:
+    for reason in [r for r in REASONS + WAITS if re.search(args.only, r)]:
         kept = args.out / f"{reason}.json"
         if args.again and not kept.exists():
             continue
@@ -123,7 +149,9 @@ def main():
         kept.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
         runs.append(run)
         print(f"account: {reason}: {'re-judged' if args.again else run['codes']}", file=sys.stderr, flush=True)
-    print("\n".join(markdown(runs)))
+    print("\n".join(markdown([run for run in runs if run["reason"] in REASONS])))
+    print()
+    print("\n".join(markdown_waits([run for run in runs if run["reason"] in WAITS])))
 
 
 if __name__ == "__main__":
