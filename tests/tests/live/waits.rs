@@ -163,8 +163,13 @@ fn a_thread_that_keeps_the_interpreter_busy() {
     let _machine = Machine::take();
     let run = Run::of("gil");
     let gap = run.gap();
-    assert_eq!(gap["causes"][0]["cause"], "host_cpu", "{gap}");
-    assert_eq!(gap["causes"][0]["who"][0]["comm"], "hog", "{gap}");
+    // On its CPU, as far as the hypervisor let it.
+    let cause = gap["causes"].as_array().unwrap().iter().find(|cause| cause["cause"] == "host_cpu");
+    let hog = cause.unwrap_or_else(|| panic!("no host_cpu: {gap}"));
+    assert_eq!(hog["who"][0]["comm"], "hog", "{gap}");
+    let stolen = gap["causes"].as_array().unwrap().iter().find(|cause| cause["cause"] == "steal");
+    let stolen_ns = stolen.map_or(0, |steal| steal["ns"].as_u64().unwrap());
+    assert!((hog["ns"].as_u64().unwrap() + stolen_ns) * 2 >= gap["lost_ns"].as_u64().unwrap(), "{gap}");
     let by = &run.wait(gap, "futex", "gil")["by"];
     assert_eq!((by["pid"].as_u64(), &by["comm"]), (Some(run.pid.into()), &"hog".into()), "{gap}");
     assert!(advice(gap).contains("releases the GIL"), "{gap}");
