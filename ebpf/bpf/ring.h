@@ -32,6 +32,15 @@ static __always_inline __u64 ring_submit_flags(void *ring, __u64 bytes)
 	return ((before ^ after) & ~(ring_wakeup_bytes - 1)) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
+/* Flags for bpf_ringbuf_output of a record of `bytes`, which is not in the ring yet. */
+static __always_inline __u64 ring_output_flags(void *ring, __u64 bytes)
+{
+	__u64 before = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+	__u64 after = before + bytes + RING_HEADER_BYTES;
+
+	return ((before ^ after) & ~(ring_wakeup_bytes - 1)) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
+
 /*
  * Flags for bpf_ringbuf_output of a record of `bytes`, told without a look at the ring, whose positions are in cache lines that
  * the reader writes: each CPU counts what it has written since it woke the reader. `unwoken_bytes` is that count; one that gets

@@ -38,6 +38,7 @@
 #include "sched_last.h"
 #include "sched_net.h"
 #include "sched_oom.h"
+#include "sched_stack.h"
 #include "sched_tasks.h"
 #include "sched_wait.h"
 
@@ -70,8 +71,10 @@ static __always_inline void leave(struct thread *t, struct task_struct *prev, st
 	fill_who(&t->by, next);
 	t->has_by = 1;
 	t->runnable_ns = 0;
-	if (state)
+	if (state) {
 		begin_wait(t, prev, now);
+		sleeping(t, prev, now);
+	}
 	t->off_ns = now;
 }
 
@@ -132,6 +135,7 @@ static __always_inline void come_back(struct thread *t, struct task_struct *next
 		fill_wait(&w->wait, t, next);
 		submit(w);
 	}
+	slept(t, now - t->off_ns);
 	t->off_ns = 0;
 	t->on_ns = back;
 }
@@ -250,6 +254,8 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 		count_thread(child->group_leader, t);
 	else
 		lost_thread();
+	if (!is_thread)
+		inherit_python(parent->tgid, child->tgid);
 	if (reserve(e, now)) {
 		fill_head(&e->head, is_thread ? EVENT_THREAD : EVENT_FORK, now, now, parent,
 			  of_parent ? of_parent->ns_pid : 0);
@@ -277,6 +283,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *p, int old_pid, struct linu
 	if (!t)
 		return 0;
 	count_alone(p, t);
+	forget_python(p->tgid);
 	now = bpf_ktime_get_ns();
 	if (tracing(now) && reserve(e, now)) {
 		fill_head(&e->head, EVENT_EXEC, now, now, p, t->ns_pid);
@@ -316,8 +323,10 @@ int BPF_PROG(sched_process_exit, struct task_struct *p)
 		e->alone = 0;
 		submit(e);
 	}
-	if (last)
+	if (last) {
 		forget_sender(p);
+		forget_python(p->tgid);
+	}
 	/* What it does from here on is the kernel's cleaning up. */
 	bpf_task_storage_delete(&threads, p);
 	return 0;

@@ -35,6 +35,8 @@ enum event_kind {
 	EVENT_OOM = 13,
 	/* A switch with what the thread was in. */
 	EVENT_WAIT = 14,
+	/* Where in its code a thread is. */
+	EVENT_STACK = 15,
 };
 
 /* Why a process is watched. User space stores the first two in `requests`. */
@@ -190,6 +192,39 @@ struct oom_event {
 	__u64 shmem_rss_bytes;
 	__s32 oom_score_adj;
 	__u32 flags;
+};
+
+/* A power of two. */
+#define MAX_STACK_FRAMES 64
+
+/* It runs; otherwise it goes to sleep. */
+#define STACK_ON_CPU 1u
+/* It collects garbage. */
+#define STACK_GC 2u
+/* It is in a Python interpreter whose frames can be read. */
+#define STACK_PYTHON 4u
+/* Frames could not be read to the end. */
+#define STACK_TORN 8u
+/* There are more frames. */
+#define STACK_CUT 16u
+
+/* A frame of Python: its code object, and how far in that it is. */
+struct python_frame {
+	__u64 code;
+	__u64 instruction;
+};
+
+/* Written with `count` frames, innermost first. */
+struct stack_event {
+	struct event_head head;
+	/* Where it left user space. */
+	__u64 ip;
+	/* As in struct wait. */
+	__s32 nr;
+	__u32 flags;
+	__u32 count;
+	__u32 unused;
+	struct python_frame frames[MAX_STACK_FRAMES];
 };
 
 /* What one CPU has counted. `seen` = records in the ring + all that is lost. */

@@ -18,6 +18,8 @@ volatile const __u8 watch_all = 0;
 /* One record for each page allocation instead of sums. */
 volatile const __u8 raw_pages = 0;
 volatile const __u64 page_bytes = 4096;
+/* Tell where threads are in their code when they go to sleep. */
+volatile const __u8 sleep_stacks = 0;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

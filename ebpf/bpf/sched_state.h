@@ -65,6 +65,12 @@ struct thread {
 	__u8 unused_too[3];
 	/* It is one of those that its process waits for: sched_last.h. */
 	__u32 counted;
+	/* Places where it goes to sleep, a bit each: those that were looked at, where it slept long, where it sleeps now: sched_stack.h. */
+	__u32 places_seen;
+	__u32 places_long;
+	__u32 place;
+	/* The interpreter's state of it, seen last. */
+	__u64 python_thread;
 	struct page_sums pages;
 };
 

@@ -16,11 +16,20 @@ use super::resolve::{link_target, resolve};
 /// Files of one process that are looked into: a process can map very many with such names.
 const MAX_FILES: usize = 8;
 
-/// Where `_PyRuntime` lies in the memory of process `pid`; `None` where it is no Python, or one that does not export it.
+/// An interpreter in a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runtime {
+    /// Where `_PyRuntime` lies in the process's memory.
+    pub words: Range<u64>,
+    /// Major and minor version by the file's name (`libpython3.12.so.1.0`, `python3.11`), where that has one.
+    pub version: Option<(u8, u8)>,
+}
+
+/// The interpreter of process `pid`; `None` where it is no Python, or one that does not export its state.
 ///
 /// # Errors
 /// When the process cannot be looked at, or has ended.
-pub fn runtime_of(proc: &ProcFs, pid: u32) -> io::Result<Option<Range<u64>>> {
+pub fn runtime_of(proc: &ProcFs, pid: u32) -> io::Result<Option<Runtime>> {
     let text = std::fs::read(proc.path(pid, "maps"))?;
     let mut looked_at: Vec<FileId> = Vec::new();
     let program = link_target(&proc.path(pid, "exe")).unwrap_or_default();
@@ -37,7 +46,8 @@ pub fn runtime_of(proc: &ProcFs, pid: u32) -> io::Result<Option<Range<u64>>> {
         let Ok(resolved) = resolve(proc, pid, &mapping) else { continue };
         let variable = ElfFile::new(&resolved.file).and_then(|elf| elf.variable(b"_PyRuntime"));
         let Ok(Some(variable)) = variable else { continue };
-        return Ok(place(&text, id, variable));
+        let version = version(mapping.path);
+        return Ok(place(&text, id, variable).map(|words| Runtime { words, version }));
     }
     Ok(None)
 }
@@ -46,6 +56,15 @@ pub fn runtime_of(proc: &ProcFs, pid: u32) -> io::Result<Option<Range<u64>>> {
 fn is_python(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     name.starts_with(b"python") || name.starts_with(b"libpython")
+}
+
+/// `3.11` behind the last `python` of the file's name.
+fn version(path: &[u8]) -> Option<(u8, u8)> {
+    let name = std::str::from_utf8(path.rsplit(|&byte| byte == b'/').next()?).ok()?;
+    let (_, version) = name.rsplit_once("python")?;
+    let (major, rest) = version.split_once('.')?;
+    let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Where a variable of the file `id` lies.
@@ -76,9 +95,24 @@ mod tests {
         let found = runtime_of(&ProcFs::new("/proc"), python.id());
         drop(python.stdin.take());
         python.wait().unwrap();
-        let range = found.unwrap().expect("this python exports _PyRuntime");
-        assert_eq!(range.start, line.trim().parse::<u64>().unwrap());
-        assert!(range.end - range.start > 10_000, "{range:?}");
+        let runtime = found.unwrap().expect("this python exports _PyRuntime");
+        assert_eq!(runtime.words.start, line.trim().parse::<u64>().unwrap());
+        assert!(runtime.words.end - runtime.words.start > 10_000, "{runtime:?}");
+        assert!(runtime.version.is_some_and(|version| version >= (3, 7)), "{runtime:?}");
+    }
+
+    #[test]
+    fn a_version_is_in_the_name_of_the_file() {
+        for (path, want) in [
+            ("/usr/lib/libpython3.12.so.1.0", Some((3, 12))),
+            ("/opt/python3.8/bin/python3.11", Some((3, 11))),
+            ("/usr/bin/python3.13t", Some((3, 13))),
+            ("/usr/bin/python3", None),
+            ("/usr/bin/python", None),
+            ("/app/server", None),
+        ] {
+            assert_eq!(version(path.as_bytes()), want, "{path}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod host;
 mod read;
+pub mod stack;
 pub mod write;
 
 pub use host::{Host, HostBy};

@@ -9,7 +9,8 @@ use aya::programs::Iter;
 
 use super::cu_init::CuInit;
 use super::event::{Event, IO_BYTES, Io, Why, decode};
-use super::points::Points;
+use super::points::{CLOCK, Points};
+use super::stack::{PYTHON_BYTES, Python};
 use super::{Config, Shared, take};
 use crate::guard::Kept;
 use crate::hold::Hold;
@@ -32,6 +33,7 @@ pub(super) struct Btf {
     in_flight: HashMap<MapData, u64, [u8; IO_BYTES]>,
     asked: Array<MapData, u64>,
     cu_init: Option<CuInit>,
+    pythons: HashMap<MapData, u32, [u8; PYTHON_BYTES]>,
     points: Points,
 }
 
@@ -44,13 +46,14 @@ impl Btf {
         let mut ebpf = {
             // The loader borrows what it overrides.
             let (wakeup, page_bytes) = (&wakeup, &page_bytes);
-            let (watch_all, raw_pages) = (&watch_all, &raw_pages);
+            let (watch_all, raw_pages, sleep_stacks) = (&watch_all, &raw_pages, &u8::from(config.stacks_hz > 0));
             kernel.load(OBJECT, |loader| {
                 loader
                     .override_global("ring_wakeup_bytes", wakeup, true)
                     .override_global("page_bytes", page_bytes, true)
                     .override_global("watch_all", watch_all, true)
                     .override_global("raw_pages", raw_pages, true)
+                    .override_global("sleep_stacks", sleep_stacks, true)
                     .map_max_entries("events", ring_bytes);
             })?
         };
@@ -71,7 +74,9 @@ impl Btf {
         let tasks = take(&mut ebpf, "tasks", Array::try_from)?;
         let in_flight = take(&mut ebpf, "in_flight", HashMap::try_from)?;
         let asked = take(&mut ebpf, "asked", Array::try_from)?;
-        let btf = Self { ebpf, requests, requested: Vec::new(), tasks, in_flight, asked, cu_init, points };
+        let pythons = take(&mut ebpf, "pythons", HashMap::try_from)?;
+        let requested = Vec::new();
+        let btf = Self { ebpf, requests, requested, tasks, in_flight, asked, cu_init, pythons, points };
         Ok((btf, ring, shared))
     }
 
@@ -111,6 +116,21 @@ impl Btf {
     fn tasks(&self) -> io::Result<[u64; 2]> {
         let get = |index| self.tasks.get(&index, 0).map_err(io::Error::other);
         Ok([get(0)?, get(1)?])
+    }
+
+    pub(super) fn has_stacks(&self) -> bool {
+        self.points.attached.contains(&CLOCK)
+    }
+
+    pub(super) fn set_python(&mut self, pid: u32, python: Option<&Python>) -> io::Result<()> {
+        match python {
+            Some(python) => self.pythons.insert(pid, python.bytes(), 0).map_err(io::Error::other),
+            None => {
+                // It may have gone with its process.
+                let _ = self.pythons.remove(&pid);
+                Ok(())
+            }
+        }
     }
 
     pub(super) fn has_cu_init(&self) -> bool {

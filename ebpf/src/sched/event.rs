@@ -3,6 +3,8 @@
 //! The layout is that of `bpf/sched.h`: little- or big-endian as the machine is, without padding between the fields. An
 //! event borrows the bytes it was decoded from; nothing is allocated.
 
+use super::stack::{self, Stack};
+
 /// Length of a thread's name, NUL-padded (`TASK_COMM_LEN`).
 pub const COMM_BYTES: usize = 16;
 /// Space for the path of an executable, NUL-terminated (`EXE_BYTES`).
@@ -24,6 +26,7 @@ const KIND_IO: u32 = 11;
 const KIND_RETRANSMIT: u32 = 12;
 const KIND_OOM: u32 = 13;
 const KIND_WAIT: u32 = 14;
+const KIND_STACK: u32 = 15;
 
 const HAS_BY: u32 = 1;
 const HAS_PREV: u32 = 2;
@@ -295,6 +298,8 @@ pub enum Event<'a> {
     },
     /// The OOM killer chose a victim.
     Oom(Oom<'a>),
+    /// Where in its code a thread was.
+    Stack(Stack<'a>),
     /// A thread was off the CPU once in this time, and only one end of that was seen: a record that is lost.
     Unmatched(Head<'a>),
 }
@@ -322,6 +327,7 @@ pub fn decode(bytes: &[u8]) -> Option<(Event<'_>, usize)> {
         }
         KIND_IO => Event::Io(io(head, &mut fields)?),
         KIND_OOM => Event::Oom(oom(head, &mut fields)?),
+        KIND_STACK => Event::Stack(stack::decode(head, &mut fields)?),
         _ => return None,
     };
     Some((event, bytes.len() - fields.0.len()))
@@ -365,12 +371,16 @@ fn wait(fields: &mut Fields<'_>) -> Option<Wait> {
     };
     let socket = (family != 0).then_some(Socket { family, peer, port, state: rest[0], kind: rest[1] });
     let file = (mode != 0 || ino != 0).then_some(File { ino, mode, socket });
-    let within = match u32::try_from(call) {
+    Some(Wait { within: in_of(call), arg, timeout, file, io: flags & WAIT_IO != 0 })
+}
+
+/// What the number of a system call stands for.
+pub(super) fn in_of(call: i32) -> In {
+    match u32::try_from(call) {
         Ok(number) => In::Call(number),
         Err(_) if call == KERNEL_THREAD => In::Kernel,
         Err(_) => In::OwnCode,
-    };
-    Some(Wait { within, arg, timeout, file, io: flags & WAIT_IO != 0 })
+    }
 }
 
 fn task<'a>(kind: u32, head: Head<'a>, fields: &mut Fields<'a>) -> Option<Event<'a>> {
@@ -416,7 +426,7 @@ fn oom<'a>(head: Head<'a>, fields: &mut Fields<'a>) -> Option<Oom<'a>> {
 }
 
 /// Takes fields off the front of a byte slice.
-struct Fields<'a>(&'a [u8]);
+pub(super) struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -429,15 +439,15 @@ impl<'a> Fields<'a> {
         self.array().map(u16::from_ne_bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(super) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_ne_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(super) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_ne_bytes)
     }
 
-    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let (first, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(first)

@@ -12,6 +12,7 @@ mod cu_init;
 pub mod event;
 mod points;
 mod raw;
+pub mod stack;
 
 use std::fs::File;
 use std::io;
@@ -29,6 +30,7 @@ use btf::Btf;
 use event::{Event, Why, decode};
 pub use raw::Formats;
 use raw::Raw;
+use stack::Python;
 
 /// What `trace_until` holds before tracing begins.
 const NOT_BEGUN: u64 = 0;
@@ -108,6 +110,8 @@ pub struct Config {
     pub io: bool,
     /// Be ready for [`Tracer::probe_cu_init`].
     pub cu_init: bool,
+    /// How often a second it is told where watched threads are in their code, while they run; 0: never, nor when they go to sleep.
+    pub stacks_hz: u32,
     /// Size of the ring buffer in bytes; rounded up to a power of two of at least a page.
     pub ring_bytes: u32,
 }
@@ -278,6 +282,22 @@ impl Tracer {
         }
         self.shared.lost_since.set(0, NOTHING_LOST, 0).map_err(io::Error::other)?;
         Ok(Some(since))
+    }
+
+    /// Whether it is told where threads are in their code.
+    pub fn has_stacks(&self) -> bool {
+        matches!(&self.side, Side::Btf(btf) if btf.has_stacks())
+    }
+
+    /// Process `pid` has this interpreter, and so have the children that it makes from now on; `None`: it has none any more.
+    ///
+    /// # Errors
+    /// The kernel's; when there are more than 4,096.
+    pub fn set_python(&mut self, pid: u32, python: Option<&Python>) -> io::Result<()> {
+        match &mut self.side {
+            Side::Btf(btf) => btf.set_python(pid, python),
+            Side::Raw(_) => Ok(()),
+        }
     }
 
     /// Whether there is [`Self::probe_cu_init`].

@@ -7,6 +7,8 @@ use std::io::{self, ErrorKind};
 
 use aya::Ebpf;
 use aya::programs::Program;
+use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::util::online_cpus;
 
 use super::{Config, Pages};
 use crate::load::{Kernel, StartError};
@@ -36,6 +38,10 @@ const RARE_INTERRUPTS: [&str; 6] = [
     "irq_work_exit",
 ];
 
+/// The clock whose ticks tell where threads are in their code: a software event, since virtual machines have no counters.
+pub(super) const CLOCK: &str = "cpu-clock";
+const CLOCK_PROGRAM: &str = "sample_stack";
+
 /// What is attached, and what this kernel does not have.
 #[derive(Debug, Default)]
 pub(super) struct Points {
@@ -58,6 +64,15 @@ impl Points {
         points.optional(kernel, ebpf, "mark_victim", &["mark_victim", "mark_victim_tid"]);
         if config.pages != Pages::Off {
             points.one_of(kernel, ebpf, "mm_page_alloc", &["mm_page_alloc"])?;
+        }
+        if config.stacks_hz > 0 {
+            match tick(ebpf, config.stacks_hz) {
+                Ok(()) => {
+                    points.programs.push(CLOCK_PROGRAM);
+                    points.attached.push(CLOCK);
+                }
+                Err(_) => points.missing.push(CLOCK),
+            }
         }
         for name in SCHEDULER {
             points.one_of(kernel, ebpf, name, &[name])?;
@@ -124,10 +139,26 @@ impl Points {
             let _ = match ebpf.program_mut(name) {
                 Some(Program::BtfTracePoint(program)) => program.unload(),
                 Some(Program::FEntry(program)) => program.unload(),
+                Some(Program::PerfEvent(program)) => program.unload(),
                 _ => Ok(()),
             };
         }
     }
+}
+
+/// Has the program run `hz` times a second on each CPU.
+fn tick(ebpf: &mut Ebpf, hz: u32) -> io::Result<()> {
+    let Some(Program::PerfEvent(program)) = ebpf.program_mut(CLOCK_PROGRAM) else {
+        return Err(ErrorKind::NotFound.into());
+    };
+    program.load().map_err(io::Error::other)?;
+    let period_ns = SamplePolicy::Period(1_000_000_000 / u64::from(hz.max(1)));
+    for cpu in online_cpus().map_err(|(_, error)| error)? {
+        let (clock, scope) =
+            (PerfEventConfig::Software(SoftwareEvent::CpuClock), PerfEventScope::AllProcessesOneCpu { cpu });
+        program.attach(clock, scope, period_ns, false).map_err(io::Error::other)?;
+    }
+    Ok(())
 }
 
 fn attach(kernel: &Kernel, ebpf: &mut Ebpf, program: &str, at: &str) -> Result<(), StartError> {

@@ -22,6 +22,7 @@ use crate::identity::Identity;
 use crate::options::Options;
 use crate::processes::{Processes, child_watch, cuda_watch, keys};
 use crate::sample::Sampler;
+use crate::stacks::Stacks;
 use crate::waits::Waits;
 use crate::{TOOL, record};
 
@@ -42,6 +43,7 @@ struct Filter<'a> {
     all: bool,
     pages: &'a str,
     io: bool,
+    stacks_hz: u32,
 }
 
 /// A running capture.
@@ -52,6 +54,8 @@ struct Capture {
     stream: Stream<Output>,
     processes: Processes,
     waits: Waits,
+    /// `None`: it is not told where threads are in their code.
+    stacks: Option<Stacks>,
     sampler: Option<Sampler>,
     /// Samples written; the kernel side has counted everything else.
     samples: u64,
@@ -78,7 +82,9 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     let stream = Stream::new(output, STREAM, TOOL, env!("CARGO_PKG_VERSION"));
     let processes = Processes::new(options.finds_cuda().then_some(options.scan_interval));
+    let stacks = tracer.has_stacks().then(|| Stacks::new(options.stacks));
     let mut capture = Capture {
+        stacks,
         tracer,
         mode,
         stream,
@@ -113,6 +119,7 @@ impl Capture {
                 "summed"
             },
             io: !options.no_io,
+            stacks_hz: if self.stacks.is_some() { options.stacks } else { 0 },
         };
         let probes = Probes {
             attached: self.tracer.names().0.to_vec(),
@@ -128,7 +135,7 @@ impl Capture {
         }
         self.processes.probe_installed(&mut self.tracer, &self.log);
         self.processes.scan(&mut self.tracer, &self.log)?;
-        self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
+        self.watch_new()?;
         for pid in options.pids.iter().filter(|pid| !self.processes.is_watched(**pid)) {
             self.log.warn(format!("process {pid} is not watched: it has just ended, or is hidden from tracing"));
         }
@@ -163,6 +170,9 @@ impl Capture {
             if now >= next_check {
                 next_check = now + CHECK_EVERY;
                 let lost = self.report_losses()?;
+                if let Some(stacks) = &mut self.stacks {
+                    stacks.look(&mut self.tracer, &self.log).context("telling of interpreters")?;
+                }
                 self.stream.check_clock()?;
                 if self.stream.out().reader_gone() {
                     return Err(io::Error::from(io::ErrorKind::BrokenPipe)).context("writing records");
@@ -173,7 +183,7 @@ impl Capture {
                 }
             }
             if std::mem::take(&mut self.behind) {
-                self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
+                self.watch_new()?;
             }
             if now >= next_sample {
                 // Not from `now`: seconds must not grow by what each of them takes.
@@ -192,6 +202,16 @@ impl Capture {
         Ok(())
     }
 
+    /// Has the kernel side watch what was asked for, and looks at what is new.
+    fn watch_new(&mut self) -> anyhow::Result<()> {
+        let new = self.processes.watch_new(&mut self.tracer, &mut self.stream)?;
+        if let Some(stacks) = &mut self.stacks {
+            new.into_iter().for_each(|pid| stacks.watch(pid));
+            stacks.look(&mut self.tracer, &self.log).context("telling of interpreters")?;
+        }
+        Ok(())
+    }
+
     /// Stops the kernel side, then writes what it still holds and what is open.
     fn finish(mut self) -> anyhow::Result<()> {
         let stop_ns = self.tracer.stop().context("stopping the tracer")?;
@@ -205,18 +225,26 @@ impl Capture {
         }
 
         let (stream, waits, opened) = (&mut self.stream, &mut self.waits, &mut self.opened);
+        let stacks = &mut self.stacks;
         let mut result = Ok(());
         self.tracer
             .open(stop_ns, |event| {
                 if result.is_ok() {
                     *opened += 1;
                     result = record::write(stream, waits, &event);
+                    if let (Ok(()), Some(stacks)) = (&result, stacks.as_mut()) {
+                        result = stacks.follow(stream, &event);
+                    }
                 }
             })
             .context("reading the kernel's list of tasks")?;
         result?;
         self.sample()?;
-        let seen = self.counted.seen + self.opened + self.samples;
+        let stacks = self.stacks.as_ref().map_or(0, Stacks::written);
+        let seen = self.counted.seen + self.opened + self.samples + stacks;
+        if let Some(torn) = self.stacks.as_ref().map(Stacks::torn).filter(|torn| *torn > 0) {
+            self.log.detail(format!("{} changed while they were read", counted(torn, "stack", "stacks")));
+        }
         if self.counted.ring_full > 0 {
             self.log.warn(format!(
                 "{} of {seen} records were lost: the buffer was full; a larger --ring-size or a faster reader keeps them",
@@ -230,11 +258,17 @@ impl Capture {
     /// Writes what the ring holds, one batch at most; how many events that was.
     fn drain(&mut self) -> anyhow::Result<usize> {
         let (stream, processes, waits) = (&mut self.stream, &mut self.processes, &mut self.waits);
+        let stacks = &mut self.stacks;
         let mut result = Ok(false);
         let mut cuda_began = false;
         let drained = self.tracer.drain(BATCH, |event| {
             if result.is_ok() {
                 result = handle(stream, processes, waits, &event);
+                if let (Ok(_), Some(stacks)) = (&result, stacks.as_mut())
+                    && let Err(error) = stacks.follow(stream, &event)
+                {
+                    result = Err(error.into());
+                }
                 cuda_began |= matches!(result, Ok(true));
             }
         });

@@ -11,6 +11,7 @@ mod options;
 mod processes;
 mod record;
 mod sample;
+mod stacks;
 mod waits;
 
 use anyhow::{Context, ensure};
@@ -54,6 +55,7 @@ pub fn run(options: &Options) -> anyhow::Result<Exit> {
         pages,
         io: !options.no_io,
         cu_init: options.finds_cuda(),
+        stacks_hz: options.stacks,
         ring_bytes: options.ring_size,
     };
     for &pid in &options.pids {

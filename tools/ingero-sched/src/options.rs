@@ -64,6 +64,10 @@ pub struct Options {
     #[arg(long)]
     pub no_io: bool,
 
+    /// How often a second it is told where in its code each running thread is; 0: not at all, nor when one goes to sleep
+    #[arg(long, value_name = "HZ", default_value = "49", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub stacks: u32,
+
     /// No samples of the whole system
     #[arg(long)]
     pub no_sys: bool,

@@ -120,7 +120,7 @@ impl Processes {
         Ok(any)
     }
 
-    /// Has the kernel watch what was asked for, and writes the `watch` records.
+    /// Has the kernel watch what was asked for, and writes the `watch` records; whose these are.
     ///
     /// They carry the instant at which the last thread of the last process was watched: what a record claims must hold for
     /// all of the process.
@@ -128,7 +128,7 @@ impl Processes {
         &mut self,
         tracer: &mut Tracer,
         stream: &mut Stream<W>,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<Vec<u32>> {
         let mut new: Vec<(u32, Option<u32>, Vec<u8>, Why)> = Vec::new();
         tracer
             .watch_new(|event| {
@@ -138,13 +138,14 @@ impl Processes {
             })
             .context("reading the kernel's list of tasks")?;
         let now_ns = mono_ns();
+        let pids = new.iter().map(|(pid, ..)| *pid).collect();
         for (pid, ns_pid, comm, why) in new {
             self.watched.insert(pid, why);
             let ts = stream.ts(now_ns);
             let who = Identity::of(pid);
             stream.watch(Watch { who: keys(&who), ..watch(now_ns, ts, pid, ns_pid, &comm, why) })?;
         }
-        Ok(())
+        Ok(pids)
     }
 }
 

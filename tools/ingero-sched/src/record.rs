@@ -66,7 +66,7 @@ pub(crate) fn write<W: Write>(stream: &mut Stream<W>, waits: &mut Waits, event: 
             let to_ns = head.mono_ns.saturating_add(head.dur_ns);
             stream.lost(why::UNMATCHED, 1, head.mono_ns, to_ns, Some(head.who.pid))
         }
-        Event::Watched { .. } | Event::CudaInit { .. } => Ok(()),
+        Event::Watched { .. } | Event::CudaInit { .. } | Event::Stack(_) => Ok(()),
     }
 }
 

@@ -148,7 +148,7 @@ impl Waits {
         let range = match known {
             Some((range, _)) => range.clone(),
             None => {
-                let range = python::runtime_of(&self.proc, pid).ok().flatten();
+                let range = python::runtime_of(&self.proc, pid).ok().flatten().map(|python| python.words);
                 self.pythons.insert(pid, (range.clone(), now + RECHECK));
                 range
             }
