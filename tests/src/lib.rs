@@ -22,6 +22,7 @@ mod guest;
 mod machine;
 mod process;
 pub mod pty;
+pub mod python;
 mod records;
 mod tracing;
 pub mod wheels;

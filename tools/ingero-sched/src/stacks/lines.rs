@@ -111,19 +111,12 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// Interpreters on this machine, one of each version that is read; there is one at least.
-    fn interpreters() -> Vec<(Form, std::path::PathBuf)> {
-        super::super::tests::interpreters()
-            .into_iter()
-            .map(|(minor, path)| {
-                let form = match minor {
-                    ..=9 => Form::Lnotab,
-                    10 => Form::Pairs,
-                    _ => Form::Locations,
-                };
-                (form, path)
-            })
-            .collect()
+    fn form(minor: u32) -> Form {
+        match minor {
+            ..=9 => Form::Lnotab,
+            10 => Form::Pairs,
+            _ => Form::Locations,
+        }
     }
 
     /// The interpreter itself says which line each of its instructions is on: in functions of its library.
@@ -150,7 +143,8 @@ for module in (json, argparse, os, pathlib, textwrap, threading):
             print(table.hex() or '-', code.co_firstlineno, ' '.join(f'{at}:{line or 0}' for at, line in lines))
 ";
         let mut checked = 0;
-        for (form, python) in interpreters() {
+        for (minor, python) in ingero_tests::python::interpreters() {
+            let form = form(minor);
             let out = Command::new(&python).args(["-c", SCRIPT]).output().unwrap();
             assert!(out.status.success(), "{python:?}: {}", String::from_utf8_lossy(&out.stderr));
             for row in String::from_utf8(out.stdout).unwrap().lines() {

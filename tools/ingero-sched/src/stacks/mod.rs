@@ -346,6 +346,3 @@ impl Interpreter {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,6 +8,7 @@ mod groups;
 mod lives;
 mod raw;
 mod resources;
+mod stacks;
 mod stream;
 mod switches;
 mod system;
