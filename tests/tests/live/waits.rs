@@ -106,8 +106,13 @@ fn a_pause_of_its_own() {
     let _machine = Machine::take();
     let run = Run::of("pause");
     let gap = run.gap();
-    assert_eq!(run.mainly(gap, "pause")["who"][0]["comm"], "train", "{gap}");
+    let pause = run.mainly(gap, "pause");
+    assert_eq!(pause["who"][0]["comm"], "train", "{gap}");
     run.wait(gap, "clock_nanosleep", "");
+    // And in which function, where it has to be changed.
+    let place = &pause["where"][0];
+    assert!(place["fn"].as_str().unwrap().starts_with("pause."), "{gap}");
+    assert!(place["file"].as_str().unwrap().ends_with("waits.py") && place["share"].as_f64().unwrap() > 0.9, "{gap}");
     assert!(advice(gap).contains("instead of pausing"), "{gap}");
 }
 
@@ -163,13 +168,15 @@ fn a_thread_that_keeps_the_interpreter_busy() {
     let _machine = Machine::take();
     let run = Run::of("gil");
     let gap = run.gap();
-    // On its CPU, as far as the hypervisor let it.
-    let cause = gap["causes"].as_array().unwrap().iter().find(|cause| cause["cause"] == "host_cpu");
-    let hog = cause.unwrap_or_else(|| panic!("no host_cpu: {gap}"));
-    assert_eq!(hog["who"][0]["comm"], "hog", "{gap}");
-    let stolen = gap["causes"].as_array().unwrap().iter().find(|cause| cause["cause"] == "steal");
-    let stolen_ns = stolen.map_or(0, |steal| steal["ns"].as_u64().unwrap());
-    assert!((hog["ns"].as_u64().unwrap() + stolen_ns) * 2 >= gap["lost_ns"].as_u64().unwrap(), "{gap}");
+    // On its CPU, as far as the hypervisor and others let it.
+    let cause = |name: &str| gap["causes"].as_array().unwrap().iter().find(|cause| cause["cause"] == name);
+    let ns = |name: &str| cause(name).map_or(0, |cause| cause["ns"].as_u64().unwrap());
+    let hogged_ns = ns("host_cpu") + ns("steal") + ns("cpu_wait");
+    assert!(hogged_ns * 10 >= gap["lost_ns"].as_u64().unwrap() * 9, "{gap}");
+    if let Some(computed) = cause("host_cpu") {
+        assert_eq!(computed["who"][0]["comm"], "hog", "{gap}");
+        assert!(computed["where"][0]["fn"].as_str().unwrap().ends_with("hog"), "{gap}");
+    }
     let by = &run.wait(gap, "futex", "gil")["by"];
     assert_eq!((by["pid"].as_u64(), &by["comm"]), (Some(run.pid.into()), &"hog".into()), "{gap}");
     assert!(advice(gap).contains("releases the GIL"), "{gap}");
