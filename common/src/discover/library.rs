@@ -64,7 +64,7 @@ impl FileId {
     }
 
     /// The file that maps shows. On btrfs its device is another one than `st_dev`.
-    pub(super) fn mapped(mapping: &Mapping<'_>) -> Self {
+    pub fn mapped(mapping: &Mapping<'_>) -> Self {
         Self { dev: makedev(mapping.dev_major, mapping.dev_minor), inode: mapping.inode }
     }
 }

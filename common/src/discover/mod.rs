@@ -40,4 +40,5 @@ pub use elf_error::ElfError;
 pub use library::{FileId, Library, LibraryKind, inspect_file};
 pub use namespaces::Numbered;
 pub use procfs::{ProcFs, Process, Seccomp, Stat, Thread, is_gone, may_look_at_others};
+pub use resolve::open_mapped;
 pub use scanner::{Found, GoneProcess, SWEEP_BUDGET, Scan, ScanCost, Scanner};

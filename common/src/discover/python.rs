@@ -52,8 +52,8 @@ pub fn runtime_of(proc: &ProcFs, pid: u32) -> io::Result<Option<Runtime>> {
     Ok(None)
 }
 
-/// `python3.11`, `libpython3.12.so.1.0`, but no `_struct.cpython-312.so`, of which there are many.
-fn is_python(path: &[u8]) -> bool {
+/// Whether a file of this path is, by its name, an interpreter: `python3.11`, `libpython3.12.so.1.0`, but no `_struct.cpython-312.so`, of which there are many.
+pub fn is_python(path: &[u8]) -> bool {
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
     name.starts_with(b"python") || name.starts_with(b"libpython")
 }

@@ -45,6 +45,14 @@ pub(super) fn open_regular(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
+/// Opens the very file behind a mapping of process `pid`, whatever its path says by now.
+///
+/// # Errors
+/// When it cannot be reached any more, or is no regular file.
+pub fn open_mapped(proc: &ProcFs, pid: u32, mapping: &Mapping<'_>) -> io::Result<File> {
+    resolve(proc, pid, mapping).map(|resolved| resolved.file)
+}
+
 /// What a mapping's file is, where its path plainly leads to it; nothing is opened.
 pub(super) fn peek(proc: &ProcFs, pid: u32, mapping: &Mapping<'_>) -> Option<Metadata> {
     let metadata = std::fs::metadata(below(&proc.path(pid, "root"), mapping.path)).ok()?;

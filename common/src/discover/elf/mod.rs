@@ -13,8 +13,10 @@
 mod file;
 mod functions;
 mod search;
+mod symbols;
 mod variable;
 
 pub use file::{ElfFile, READ_LIMIT_BYTES};
 pub use functions::{FUNCTION_LIMIT, Function, Functions};
+pub use symbols::SymbolTable;
 pub use variable::Variable;

@@ -78,8 +78,25 @@ struct Process {
 struct Interpreter {
     memory: Memory,
     layout: Layout,
-    functions: HashMap<u64, (Rc<Function>, Instant)>,
-    known: HashMap<Box<[PythonFrame]>, (Rc<[Place]>, Instant)>,
+    functions: HashMap<u64, Read<Rc<Function>>>,
+    known: HashMap<Box<[PythonFrame]>, Read<Rc<[Place]>>>,
+}
+
+/// Something that was read from a process, and until when it is believed.
+#[derive(Debug)]
+struct Read<T> {
+    value: T,
+    until: Instant,
+}
+
+impl<T: Clone> Read<T> {
+    fn at(now: Instant, value: T) -> Self {
+        Self { value, until: now + RECHECK }
+    }
+
+    fn get(&self, now: Instant) -> Option<T> {
+        (self.until > now).then(|| self.value.clone())
+    }
 }
 
 /// A function and a line in it.
@@ -313,28 +330,26 @@ impl Interpreter {
     fn places(&mut self, frames: impl Iterator<Item = PythonFrame>) -> io::Result<Rc<[Place]>> {
         let frames: Box<[PythonFrame]> = frames.collect();
         let now = Instant::now();
-        if let Some((places, until)) = self.known.get(&frames).filter(|(_, until)| *until > now) {
-            let _ = until;
-            return Ok(places.clone());
+        if let Some(places) = self.known.get(&frames).and_then(|known| known.get(now)) {
+            return Ok(places);
         }
         let places: Rc<[Place]> = frames.iter().map(|frame| self.place(*frame, now)).collect::<io::Result<_>>()?;
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
         }
-        self.known.insert(frames, (places.clone(), now + RECHECK));
+        self.known.insert(frames, Read::at(now, places.clone()));
         Ok(places)
     }
 
     fn place(&mut self, frame: PythonFrame, now: Instant) -> io::Result<Place> {
-        let known = self.functions.get(&frame.code).filter(|(_, until)| *until > now);
-        let function = match known {
-            Some((function, _)) => function.clone(),
+        let function = match self.functions.get(&frame.code).and_then(|known| known.get(now)) {
+            Some(function) => function,
             None => {
                 let function = Rc::new(Function::read(&self.memory, &self.layout, frame.code)?);
                 if self.functions.len() >= MAX_FUNCTIONS {
                     self.functions.clear();
                 }
-                self.functions.insert(frame.code, (function.clone(), now + RECHECK));
+                self.functions.insert(frame.code, Read::at(now, function.clone()));
                 function
             }
         };

@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 import time
+import zlib
 
 SPENT = {}
 
@@ -75,6 +76,13 @@ def collect(garbage):
     return garbage
 
 
+def compress(data):
+    began = time.thread_time_ns()
+    while time.thread_time_ns() < began + 200_000_000:
+        zlib.compress(data)
+    timed("compress", time.thread_time_ns, began)
+
+
 def waits_for_ever():
     threading.Event().wait()
 
@@ -85,6 +93,7 @@ def main():
     threading.Thread(target=waits_for_ever, daemon=True).start()
     for _ in items(20, 7_000_000):
         pause()
+    compress(bytes(range(256)) * 1024)
     gc.disable()
     garbage = [{"a": [i]} for i in range(300_000)]
     collect(garbage)

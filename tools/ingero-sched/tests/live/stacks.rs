@@ -134,6 +134,16 @@ fn of_one(minor: u32, python: &Path) {
     let forever =
         |s: &Sample<'_>| s.has("waits_for_ever").is_some() && s.record["on_cpu"] == false && s.record["tid"] != pid;
     assert!(samples.iter().any(forever), "3.{minor}: no open sleep");
+    // In a library: its function, below the one that called it.
+    let compressing: Vec<&&Sample<'_>> = running.iter().filter(|s| s.has("compress").is_some()).collect();
+    let native = |s: &&&&Sample<'_>| {
+        let [first, second, ..] = s.frames else { return false };
+        first["lang"] == "native" && first["file"].as_str().unwrap().contains("libz") && second["fn"] == "compress"
+    };
+    assert!(
+        compressing.iter().filter(native).count() * 10 >= compressing.len() * 8 && compressing.len() > 20,
+        "3.{minor}"
+    );
     // Collecting garbage: as long as the program says, and nowhere else.
     let collecting: Vec<&&Sample<'_>> = running.iter().filter(|s| s.record["gc"] == true).collect();
     let ns = collecting.len() as u64 * (1_000_000_000 / HZ);
