@@ -492,6 +492,19 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_has_as_many_frames_as_it_says() {
+        let bytes =
+            Bytes::default().head(KIND_STACK).u64s(&[0x4000]).u32s(&[202, 1 | 2 | 4, 2, 0]).u64s(&[10, 11, 20, 21]).0;
+        let Some((Event::Stack(stack), len)) = decode(&bytes) else { panic!() };
+        assert_eq!(len, bytes.len());
+        assert_eq!((stack.ip, stack.within, stack.head.who.tid), (0x4000, In::Call(202), 8));
+        assert_eq!([stack.on_cpu, stack.gc, stack.has_python, stack.torn, stack.cut], [true, true, true, false, false]);
+        let frames: Vec<_> = stack.frames().map(|frame| (frame.code, frame.instruction)).collect();
+        assert_eq!(frames, [(10, 11), (20, 21)]);
+        assert!(decode(&bytes[..bytes.len() - 1]).is_none());
+    }
+
+    #[test]
     fn a_switch_and_its_optional_threads() {
         let bytes = |flags| {
             Bytes::default()

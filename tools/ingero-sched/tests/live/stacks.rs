@@ -32,7 +32,7 @@ impl Script {
         let first = lines.iter().position(|line| line.trim_start().starts_with(&def)).unwrap();
         let indent = |line: &str| line.len() - line.trim_start().len();
         let ends = |line: &&str| !line.is_empty() && indent(line) <= indent(lines[first]);
-        let len = lines[first + 1..].iter().position(|line| ends(&line)).unwrap();
+        let len = lines[first + 1..].iter().position(ends).unwrap();
         (first as u64 + 1, (first + 1 + len) as u64)
     }
 }
