@@ -89,21 +89,11 @@ impl Cause {
     }
 
     /// The cause of the time on a CPU that turns out to have been garbage collection.
-    fn collecting(self) -> Option<Cause> {
+    pub(super) fn collecting(self) -> Option<Cause> {
         match self {
             Cause::HostCpu => Some(Cause::Gc),
             Cause::WorkerCpu => Some(Cause::WorkerGc),
             _ => None,
-        }
-    }
-
-    /// Which cause its samples are under, and whether those in the collector.
-    fn sampled_as(self) -> (Cause, Option<bool>) {
-        match self {
-            Cause::Gc => (Cause::HostCpu, Some(true)),
-            Cause::WorkerGc => (Cause::WorkerCpu, Some(true)),
-            Cause::HostCpu | Cause::WorkerCpu => (self, Some(false)),
-            _ => (self, None),
         }
     }
 }
@@ -271,9 +261,10 @@ impl Breakdown {
         self.lines.iter().map(|(.., ns)| ns).sum::<u64>() + self.unexplained_ns
     }
 
-    /// The lines with garbage collection told from other time on a CPU, as far as samples tell.
-    fn with_collecting(&self) -> Vec<(Cause, Task, u64)> {
+    /// The lines with spinning and garbage collection told from other time on a CPU, as far as samples tell.
+    fn told_apart(&self) -> Vec<(Cause, Task, u64)> {
         let split = |&(cause, task, ns): &(Cause, Task, u64)| {
+            let cause = if self.places.spins(cause, task) { Cause::Spin } else { cause };
             let collecting = cause.collecting().map(|gc| (gc, task, self.places.gc_ns(cause, task, ns)));
             let rest_ns = ns - collecting.map_or(0, |(.., ns)| ns);
             collecting.into_iter().chain([(cause, task, rest_ns)]).filter(|&(.., ns)| ns > 0)
@@ -281,10 +272,15 @@ impl Breakdown {
         self.lines.iter().flat_map(split).collect()
     }
 
+    /// How long threads asked over and over whether something had happened, in nanoseconds.
+    pub(crate) fn spun_ns(&self) -> u64 {
+        self.told_apart().iter().filter(|(cause, ..)| *cause == Cause::Spin).map(|(.., ns)| ns).sum()
+    }
+
     /// The causes, largest first, each with its parties, largest first.
     pub(crate) fn causes(&self, names: &Interner, stacks: &Stacks) -> Vec<CauseLine> {
         let total = self.total_ns();
-        let lines = self.with_collecting();
+        let (lines, places) = (self.told_apart(), self.places.told_apart());
         let mut causes: Vec<CauseLine> = Vec::new();
         for cause in Cause::ALL {
             let mut who: Vec<WhoNs> = Vec::new();
@@ -298,7 +294,6 @@ impl Breakdown {
             // Equal parts in an order that doesn't depend on that of the records.
             who.sort_by(|a, b| b.ns.cmp(&a.ns).then_with(|| (a.pid, &a.comm).cmp(&(b.pid, &b.comm))));
             if ns > 0 {
-                let (sampled_as, gc) = cause.sampled_as();
                 let ops = if cause == Cause::CudaCall { self.ops(names) } else { Vec::new() };
                 causes.push(CauseLine {
                     cause,
@@ -307,7 +302,7 @@ impl Breakdown {
                     who,
                     ops,
                     waits: self.waits(Some(cause), names),
-                    places: self.places.lines(sampled_as, gc, ns, stacks),
+                    places: places.lines(cause, ns, stacks),
                 });
             }
         }
@@ -317,10 +312,9 @@ impl Breakdown {
 
     /// The stacks that are known, outermost frame first, each with its part of the time of a cause and a party.
     pub(crate) fn folded(&self, names: &Interner, stacks: &Stacks) -> Vec<FoldedLine> {
-        let mut lines = Vec::new();
-        for (cause, task, ns) in self.with_collecting() {
-            let (sampled_as, gc) = cause.sampled_as();
-            for (stack, ns) in self.places.folded(sampled_as, task, gc, ns) {
+        let (mut lines, places) = (Vec::new(), self.places.told_apart());
+        for (cause, task, ns) in self.told_apart() {
+            for (stack, ns) in places.folded(cause, task, ns) {
                 let who = WhoNs { pid: task.pid, comm: names.text(task.name).into(), ns };
                 let frames = stacks.frames(stack).rev().map(Frame::label).collect();
                 lines.push(FoldedLine { cause, who, frames });

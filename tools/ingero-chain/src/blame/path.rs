@@ -188,7 +188,7 @@ impl Path<'_> {
         let wait = off.whole.wait;
         self.breakdown.add_wait(WaitKey { of: Some(cause), text: wait.text, by: thread.task() }, ns, 1);
         if let Some(stack) = self.sources.stacks.asleep(thread, off.whole.end_ns) {
-            self.breakdown.add_place(Place { cause, task: thread.task(), stack, gc: false }, ns, 1);
+            self.breakdown.add_place(Place { cause, task: thread.task(), stack, gc: false, asks: false }, ns, 1);
         }
         if cause == Cause::Network && wait.kind == WaitKind::Listen {
             self.breakdown.add_no_input(ns);
@@ -254,7 +254,7 @@ impl Path<'_> {
         for (at_ns, sample) in self.sources.stacks.on_cpu(thread, from_ns, to_ns) {
             let in_call = calls.clone().any(|call| (call.start_ns..call.end_ns).contains(&at_ns));
             let cause = if in_call { Cause::CudaCall } else { cause };
-            let place = Place { cause, task: thread.task(), stack: sample.stack, gc: sample.gc };
+            let place = Place { cause, task: thread.task(), stack: sample.stack, gc: sample.gc, asks: sample.asks };
             self.breakdown.add_place(place, 0, 1);
         }
     }

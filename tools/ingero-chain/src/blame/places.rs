@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::blame::breakdown::{Cause, share};
 use crate::input::stacks::{Frame, StackId, Stacks};
-use crate::limits::{MAX_LISTED_FUNCTIONS, MAX_PLACES, MIN_STACKS};
+use crate::limits::{ASKING_SHARE, MAX_LISTED_FUNCTIONS, MAX_PLACES, MIN_STACKS};
 
 /// A stack in which somebody was for some cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(crate) struct Place {
     pub(crate) stack: StackId,
     /// In the garbage collector of its language.
     pub(crate) gc: bool,
+    /// In a call that asks whether something has happened.
+    pub(crate) asks: bool,
 }
 
 /// How much there was of it.
@@ -74,16 +76,42 @@ impl Places {
 
     /// Of `ns` that a task was on a CPU, how much it spent in its garbage collector; 0 where it was sampled too rarely.
     pub(crate) fn gc_ns(&self, cause: Cause, task: Task, ns: u64) -> u64 {
-        let of_task = || self.0.iter().filter(|(place, _)| (place.cause, place.task) == (cause, task));
-        let all: u64 = of_task().map(|(_, amount)| amount.samples).sum();
-        let gc: u64 = of_task().filter(|(place, _)| place.gc).map(|(_, amount)| amount.samples).sum();
+        let all = self.samples(cause, task);
+        let of_task = self.0.iter().filter(|(place, _)| (place.cause, place.task) == (cause, task));
+        let gc: u64 = of_task.filter(|(place, _)| place.gc).map(|(_, amount)| amount.samples).sum();
         if all < MIN_STACKS { 0 } else { (u128::from(ns) * u128::from(gc) / u128::from(all)) as u64 }
     }
 
-    /// The functions in which the time of a cause was, largest first; `ns` is all of that time. Where the collector is a cause of
-    /// its own, `gc` says whether it is asked for.
-    pub(crate) fn lines(&self, cause: Cause, gc: Option<bool>, ns: u64, stacks: &Stacks) -> Vec<WhereLine> {
-        let of_cause = || self.0.iter().filter(|(place, _)| place.cause == cause && gc.is_none_or(|gc| gc == place.gc));
+    /// The same places below the causes that they turn out to belong to.
+    pub(crate) fn told_apart(&self) -> Self {
+        let of = |place: &Place| match place.cause.collecting() {
+            Some(_) if self.spins(place.cause, place.task) => Cause::Spin,
+            Some(gc) if place.gc && self.samples(place.cause, place.task) >= MIN_STACKS => gc,
+            _ => place.cause,
+        };
+        let mut places = Self::default();
+        self.0.iter().for_each(|(place, amount)| {
+            places.add(Place { cause: of(place), ..*place }, amount.ns, amount.samples);
+        });
+        places
+    }
+
+    fn samples(&self, cause: Cause, task: Task) -> u64 {
+        let of_task = self.0.iter().filter(|(place, _)| (place.cause, place.task) == (cause, task));
+        of_task.map(|(_, amount)| amount.samples).sum()
+    }
+
+    /// Whether a task that was on a CPU asked over and over whether something had happened, as far as samples tell.
+    pub(crate) fn spins(&self, cause: Cause, task: Task) -> bool {
+        let all = self.samples(cause, task);
+        let of_task = self.0.iter().filter(|(place, _)| (place.cause, place.task) == (cause, task));
+        let asks: u64 = of_task.filter(|(place, _)| place.asks).map(|(_, amount)| amount.samples).sum();
+        cause.collecting().is_some() && all >= MIN_STACKS && asks as f64 >= all as f64 * ASKING_SHARE
+    }
+
+    /// The functions in which the time of a cause was, largest first; `ns` is all of that time.
+    pub(crate) fn lines(&self, cause: Cause, ns: u64, stacks: &Stacks) -> Vec<WhereLine> {
+        let of_cause = || self.0.iter().filter(|(place, _)| place.cause == cause);
         let samples: u64 = of_cause().map(|(_, amount)| amount.samples).sum();
         let slept = of_cause().any(|(_, amount)| amount.ns > 0);
         let part = |amount: Amount| match slept {
@@ -107,11 +135,8 @@ impl Places {
     }
 
     /// The stacks of one cause and task as they are, with their parts of `ns`: what is not known is left out.
-    pub(crate) fn folded(&self, cause: Cause, task: Task, gc: Option<bool>, ns: u64) -> Vec<(StackId, u64)> {
-        let of_task = || {
-            let same = |place: &Place| (place.cause, place.task) == (cause, task) && gc.is_none_or(|gc| gc == place.gc);
-            self.0.iter().filter(move |(place, _)| same(place))
-        };
+    pub(crate) fn folded(&self, cause: Cause, task: Task, ns: u64) -> Vec<(StackId, u64)> {
+        let of_task = || self.0.iter().filter(|(place, _)| (place.cause, place.task) == (cause, task));
         let samples: u64 = of_task().map(|(_, amount)| amount.samples).sum();
         let slept = of_task().any(|(_, amount)| amount.ns > 0);
         let part = |amount: Amount| match slept {
@@ -227,7 +252,7 @@ mod tests {
     }
 
     fn place(stack: u32, gc: bool) -> Place {
-        Place { cause: Cause::WorkerCpu, task: Task::default(), stack: StackId::new(stack), gc }
+        Place { cause: Cause::WorkerCpu, task: Task::default(), stack: StackId::new(stack), gc, asks: false }
     }
 
     #[test]
@@ -242,7 +267,7 @@ mod tests {
         for (stack, samples) in [(1, 50), (2, 11), (3, 20), (0, 19)] {
             places.add(place(stack, false), 0, samples);
         }
-        let lines = places.lines(Cause::WorkerCpu, Some(false), 1_000, &stacks);
+        let lines = places.lines(Cause::WorkerCpu, 1_000, &stacks);
         let told: Vec<_> =
             lines.iter().map(|line| (line.function.raw(), line.line, line.share, line.samples)).collect();
         assert_eq!(told, [("load", 84, Some(0.61), 61), ("_decode", 9, Some(0.2), 20)]);
@@ -251,8 +276,8 @@ mod tests {
             (Some([84, 86]), Some("_decode"))
         );
         assert_eq!((lines[1].lines, &lines[1].inner), (None, &None));
-        assert!(places.lines(Cause::HostCpu, Some(false), 1_000, &stacks).is_empty());
-        let folded = places.folded(Cause::WorkerCpu, Task::default(), Some(false), 1_000);
+        assert!(places.lines(Cause::HostCpu, 1_000, &stacks).is_empty());
+        let folded = places.folded(Cause::WorkerCpu, Task::default(), 1_000);
         assert_eq!(folded.iter().map(|(_, ns)| ns).sum::<u64>(), 810, "the rest is not known");
     }
 
@@ -262,7 +287,7 @@ mod tests {
         let shares = |samples| {
             let mut places = Places::default();
             places.add(place(1, false), 0, samples);
-            places.lines(Cause::WorkerCpu, None, 1_000, &stacks)[0].share
+            places.lines(Cause::WorkerCpu, 1_000, &stacks)[0].share
         };
         assert_eq!((shares(9), shares(10)), (None, Some(1.0)));
         let gc = |samples: u64| {
@@ -275,12 +300,23 @@ mod tests {
     }
 
     #[test]
+    fn who_asks_in_a_quarter_of_the_samples_spins() {
+        let spins = |asking, samples: u64| {
+            let mut places = Places::default();
+            places.add(Place { asks: true, ..place(1, false) }, 0, asking);
+            places.add(place(1, false), 0, samples - asking);
+            places.spins(Cause::WorkerCpu, Task::default())
+        };
+        assert_eq!([spins(3, 12), spins(2, 12), spins(9, 9), spins(10, 10)], [true, false, false, true]);
+    }
+
+    #[test]
     fn each_sleep_counts_for_its_length() {
         let stacks = stacks(&[&[("wait", "a.py", 1)], &[("poll", "a.py", 7)]]);
         let mut places = Places::default();
         places.add(place(1, false), 600, 1);
         places.add(place(2, false), 300, 3);
-        let lines = places.scaled(|ns| ns / 2).lines(Cause::WorkerCpu, None, 500, &stacks);
+        let lines = places.scaled(|ns| ns / 2).lines(Cause::WorkerCpu, 500, &stacks);
         let told: Vec<_> = lines.iter().map(|line| (line.function.raw(), line.share)).collect();
         assert_eq!(told, [("wait", Some(0.6)), ("poll", Some(0.3))], "100 ns slept too shortly to be sampled");
     }
@@ -306,7 +342,7 @@ mod tests {
         let stacks = stacks(&frames.iter().map(|frame| &frame[..]).collect::<Vec<_>>());
         let mut places = Places::default();
         (1..=20).for_each(|stack| places.add(place(stack, false), 0, u64::from(stack)));
-        let lines = places.lines(Cause::WorkerCpu, None, 1_000, &stacks);
+        let lines = places.lines(Cause::WorkerCpu, 1_000, &stacks);
         assert_eq!((lines.len(), lines[0].function.raw(), lines[9].function.raw()), (10, "f19", "f10"));
     }
 }

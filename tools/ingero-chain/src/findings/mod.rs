@@ -15,7 +15,7 @@ mod total;
 use ingero_common::host::Name;
 use ingero_common::record::src;
 
-use crate::blame::{Breakdown, Cause, share};
+use crate::blame::{Breakdown, share};
 use crate::findings::severity::{Certainty, Severity};
 use crate::findings::stall::Stall;
 use crate::input::ingest::Engine;
@@ -108,7 +108,7 @@ impl About<'_> {
     /// without pause nobody knows how long that was there.
     fn severity_of_gaps(&self, breakdown: &Breakdown) -> Option<Severity> {
         let input_ns = breakdown.total_ns() - breakdown.no_input_ns();
-        let severity = self.severity(input_ns - breakdown.of(Cause::Spin), Certainty::Likely);
+        let severity = self.severity(input_ns - breakdown.spun_ns(), Certainty::Likely);
         severity.or_else(|| self.severity(input_ns, Certainty::Doubtful))
     }
 

@@ -28,7 +28,25 @@ pub(crate) struct SampleRecord {
     weight_ns: u64,
     on_cpu: bool,
     gc: bool,
+    #[serde(rename = "in")]
+    within: Option<Box<str>>,
 }
+
+/// System calls that ask whether something has happened, or give the CPU up: nobody computes in them.
+const ASKING: [&str; 12] = [
+    "accept",
+    "accept4",
+    "poll",
+    "ppoll",
+    "select",
+    "pselect6",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "sched_yield",
+    "nanosleep",
+    "clock_nanosleep",
+];
 
 /// One function on a stack. The line is the one that it was at, 0 where that is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
@@ -88,6 +106,8 @@ pub(crate) struct Sample {
     pub(crate) stack: StackId,
     on_cpu: bool,
     pub(crate) gc: bool,
+    /// It is in a call that asks whether something has happened.
+    pub(crate) asks: bool,
 }
 
 /// All that is known of them.
@@ -141,7 +161,8 @@ impl Stacks {
     /// Takes note of a sample at `at_ns`.
     pub(crate) fn add_sample(&mut self, pid: u32, tid: u32, at_ns: u64, record: &SampleRecord) {
         let stack = self.of_stream.get(&record.id).copied().unwrap_or_default();
-        let sample = Sample { at_ns, stack, on_cpu: record.on_cpu, gc: record.gc };
+        let asks = record.within.as_deref().is_some_and(|call| ASKING.contains(&call));
+        let sample = Sample { at_ns, stack, on_cpu: record.on_cpu, gc: record.gc, asks };
         let of_thread = self.samples.entry((pid, tid)).or_default();
         // Streams are in order but for a little.
         let at = of_thread.partition_point(|known| known.at_ns <= at_ns);

@@ -294,6 +294,11 @@ fn so_many_workers_requests_are_told_of() {
 /// The process sleeps for 20 ms until its worker has computed, which is sampled once a millisecond: 12 times in `decode`, below
 /// which a library works, 4 times in `augment`, twice in each of two more; `gc` of those in `decode` in the collector.
 fn sampled(gc: u64) -> Report {
+    sampled_in(gc, "")
+}
+
+/// The same, in some system call.
+fn sampled_in(gc: u64, within: &str) -> Report {
     let mut stream = Stream::watched();
     stream.put(
         0,
@@ -316,7 +321,7 @@ fn sampled(gc: u64) -> Report {
     for i in 0..20_u64 {
         let id = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 4, 4][i as usize];
         let rest = format!(
-            r#""src":"stack","op":"sample","pid":200,"tid":200,"id":{id},"weight_ns":1000000,"on_cpu":true,"gc":{}"#,
+            r#""src":"stack","op":"sample","pid":200,"tid":200,"id":{id},"weight_ns":1000000,"on_cpu":true,"gc":{},"in":"{within}""#,
             i < gc
         );
         stream.put(500 + i * 1_000, 0, &rest);
@@ -353,6 +358,16 @@ fn where_it_was_is_told_with_its_share() {
     let stack = ";worker_cpu;w (200);run (train.py:7);decode (train.py:84);_load (Image.py:9) ";
     assert!(folded.lines().any(|line| line.contains(stack) && ns(line) == cause.ns * 6 / 10), "{folded}");
     assert!(folded.contains("augment: (train.py:90)") && folded.contains("log\\u{1b}[2J"), "{folded}");
+}
+
+#[test]
+fn who_asks_without_pause_does_not_compute_and_is_not_late() {
+    let report = sampled_in(0, "accept4");
+    let gap = found(&report, Kind::Gap)[0];
+    let cause = &gap.lost.causes[0];
+    assert_eq!((cause.cause, cause.who[0].pid, cause.places[0].function.raw()), (Cause::Spin, 200, "decode"));
+    assert_eq!(gap.severity, Severity::Low, "nobody knows how long what it asked for had been there");
+    assert_eq!(found(&sampled_in(0, "read"), Kind::Gap)[0].severity, Severity::High);
 }
 
 #[test]

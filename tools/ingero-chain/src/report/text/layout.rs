@@ -58,7 +58,8 @@ pub(super) fn paint(style: Style, text: &str) -> String {
 pub(super) fn hang(look: Look, first: &str, indent: usize, text: &str) -> String {
     let longest = glued(text).split(' ').map(textwrap::core::display_width).max().unwrap_or(0);
     if indent > LABEL && indent + longest > look.columns {
-        return format!("{}\n{}", first.trim_end(), wrap(look, &" ".repeat(LABEL), LABEL, text));
+        let text = wrap(look, &" ".repeat(LABEL), LABEL, text);
+        return if first.trim().is_empty() { text } else { format!("{}\n{text}", first.trim_end()) };
     }
     wrap(look, first, indent, text)
 }
