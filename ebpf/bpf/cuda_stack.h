@@ -59,7 +59,7 @@ static __always_inline struct frame *frame_at(struct thread_calls *calls, __u32 
 }
 
 /*
- * Drops frames that a longjmp or an exception has left: those at or below the stack pointer of a new call. What is left
+ * Drops frames that a longjmp has left: those at or below the stack pointer of a new call. What is left
  * open encloses the new call.
  */
 static __always_inline void drop_left_frames(struct thread_calls *calls, const struct pt_regs *ctx,
