@@ -180,7 +180,7 @@ impl Side {
     fn of(src: &str) -> Self {
         match src {
             src::INGERO => Self::Frame,
-            src::SCHED | src::MEM | src::BLOCK | src::NET | src::SYS => Self::Sched,
+            src::SCHED | src::MEM | src::BLOCK | src::NET | src::SYS | src::STACK => Self::Sched,
             s if src::is_call(s) => Self::Cuda,
             _ => Self::Other,
         }

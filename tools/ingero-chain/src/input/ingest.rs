@@ -122,7 +122,9 @@ impl Engine {
         }
         self.clock.now_ns = self.clock.now_ns.max(end_ns);
         match &*record.src {
-            src::SCHED | src::MEM | src::BLOCK | src::NET | src::SYS => self.tracers.heard(Side::Sched, end_ns),
+            src::SCHED | src::MEM | src::BLOCK | src::NET | src::SYS | src::STACK => {
+                self.tracers.heard(Side::Sched, end_ns)
+            }
             source if src::is_call(source) => self.tracers.heard(Side::Cuda, end_ns),
             _ => {}
         }
