@@ -151,7 +151,7 @@ impl Attribution {
     fn rename(&mut self) {
         let (old, mut new) = (std::mem::take(&mut self.names), Interner::default());
         for kernel in &mut self.kernels {
-            kernel.tasks.rename(|name| new.id(old.text(name)));
+            kernel.tasks.rename(|name| new.id(old.text(name).raw()));
         }
         (self.names, self.named) = (new, 0);
     }
