@@ -169,12 +169,6 @@ impl<W: Write> RecordWriter<W> {
         self.out.write_all(&self.line)
     }
 
-    /// Passes on a line that came in, byte for byte.
-    pub fn pass(&mut self, line: &[u8]) -> io::Result<()> {
-        self.out.write_all(line)?;
-        self.out.write_all(b"\n")
-    }
-
     /// Where it writes to.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
@@ -208,12 +202,52 @@ impl Formatter for Safe {
         let mut rest = fragment;
         while let Some((at, c)) = rest.char_indices().find(|&(_, c)| is_unprintable(c)) {
             writer.write_all(&rest.as_bytes()[..at])?;
-            // All of them lie in the basic plane: one \uXXXX each.
-            write!(writer, "\\u{:04x}", u32::from(c))?;
+            write_escaped(writer, c)?;
             rest = &rest[at + c.len_utf8()..];
         }
         writer.write_all(rest.as_bytes())
     }
+
+    /// JSON that came in and goes out as it is.
+    fn write_raw_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+        let mut safe = Vec::with_capacity(fragment.len());
+        to_safe_line(&mut safe, fragment.as_bytes())?;
+        writer.write_all(&safe)
+    }
+}
+
+/// Beyond the basic plane a character is a pair of surrogates.
+fn write_escaped<W: ?Sized + Write>(writer: &mut W, c: char) -> io::Result<()> {
+    c.encode_utf16(&mut [0; 2]).iter().try_for_each(|unit| write!(writer, "\\u{unit:04x}"))
+}
+
+/// Appends a line of valid JSON with the same meaning in which nothing is left that acts on a terminal: what a filter passes
+/// on byte for byte, where people look at it directly. Inside strings it is escaped; outside of them there is white space.
+pub fn to_safe_line(out: &mut Vec<u8>, line: &[u8]) -> io::Result<()> {
+    let mut in_string = false;
+    let mut escaped = false;
+    for chunk in line.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' if !escaped => in_string = !in_string,
+                c if !is_unprintable(c) => {}
+                _ if !in_string => {
+                    out.push(b' ');
+                    continue;
+                }
+                c => {
+                    write_escaped(out, c)?;
+                    escaped = false;
+                    continue;
+                }
+            }
+            escaped = c == '\\' && !escaped;
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        // There is none in valid JSON.
+        chunk.invalid().iter().for_each(|_| out.push(b'?'));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -275,11 +309,30 @@ mod tests {
 
     #[test]
     fn written_text_is_one_safe_line_that_reads_back_equal() {
-        let name = "q\"\\\u{1}\n\u{7f}\u{85}\u{2028}\u{202e}caf\u{e9}\u{1f600}";
+        let name = "q\"\\\u{1}\n\u{7f}\u{85}\u{2028}\u{202e}caf\u{e9}\u{1f600}\u{200b}\u{e0041}\u{fe0f}";
         let mut writer = RecordWriter::new(Vec::new());
         writer.write(name).unwrap();
         let out = String::from_utf8(writer.into_inner()).unwrap();
         assert!(!out.trim_end_matches('\n').chars().any(is_unprintable), "{out:?}");
         assert_eq!(serde_json::from_str::<String>(&out).unwrap(), name);
+    }
+
+    #[test]
+    fn raw_json_inside_a_record_is_safe_too() {
+        let raw: &serde_json::value::RawValue = serde_json::from_str("{\"a\":\t\"\u{9b}\u{202e}\"}").unwrap();
+        let mut out = Vec::new();
+        to_json(&mut out, &[raw]).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), r#"[{"a": "\u009b\u202e"}]"#);
+    }
+
+    #[test]
+    fn a_line_that_was_passed_on_means_the_same_when_it_is_safe() {
+        let line = "{\t\"a\\\\\":\r\"\u{7f}\u{9b}2J\u{202e}\\\"\u{e0041}\\u001b\", \"caf\u{e9}\":[1, {}]}";
+        let mut safe = Vec::new();
+        to_safe_line(&mut safe, line.as_bytes()).unwrap();
+        let safe = String::from_utf8(safe).unwrap();
+        assert!(!safe.chars().any(is_unprintable), "{safe:?}");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&safe), value(line));
     }
 }

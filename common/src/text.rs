@@ -51,12 +51,17 @@ impl Log {
     }
 }
 
-/// Whether a character could move the cursor, hide or reorder text on a terminal: controls, line and
-/// paragraph separators, and the bidirectional formatting characters of Unicode.
+/// Whether a character could move the cursor, hide or reorder text on a terminal, or is invisible to people but not to
+/// programs and models: controls, line and paragraph separators, what Unicode calls default ignorable (bidirectional
+/// formatting, zero width, fillers, variation selectors, tags; `DerivedCoreProperties.txt`, `Default_Ignorable_Code_Point`),
+/// and interlinear annotation.
 pub fn is_unprintable(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200E}' | '\u{200F}' | '\u{061C}' | '\u{FEFF}')
-        || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{FFF9}'..='\u{FFFB}')
+        || matches!(c, '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}')
+        || matches!(c, '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}')
+        || matches!(c, '\u{3164}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}' | '\u{FFA0}' | '\u{FFF0}'..='\u{FFF8}')
+        || matches!(c, '\u{1BCA0}'..='\u{1BCA3}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
 /// Displays bytes of unknown origin on one line: what is unprintable as `\u{…}`, what is not UTF-8 as `\xNN`.
@@ -127,6 +132,12 @@ impl Traced {
 impl From<&str> for Traced {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
+    }
+}
+
+impl From<&Self> for Traced {
+    fn from(text: &Self) -> Self {
+        text.clone()
     }
 }
 
@@ -233,6 +244,16 @@ mod tests {
     fn hostile_names_stay_on_their_line() {
         let name = b"a\x1b[2Jb\ncaf\xc3\xa9\xff\xe2\x80\xae".as_slice();
         assert_eq!(Printable(name).to_string(), "a\\u{1b}[2Jb\\u{a}caf\u{e9}\\xff\\u{202e}");
+    }
+
+    #[test]
+    fn what_nobody_sees_is_unprintable_and_what_people_write_is_not() {
+        for c in "\0\u{7f}\u{9b}\u{ad}\u{200b}\u{200d}\u{200f}\u{2028}\u{2060}\u{2065}\u{206f}\u{fe0f}\u{feff}\u{fffb}\u{e0001}\u{e01ef}".chars() {
+            assert!(is_unprintable(c), "{c:?}");
+        }
+        for c in "a \u{e9}\u{628}\u{5d0}\u{3042}\u{4e2d}\u{301}\u{fffd}\u{1f600}\u{10ffff}".chars() {
+            assert!(!is_unprintable(c), "{c:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! traced processes and are hostile: each is cut to a sane length and their number is bounded.
 
 use super::HashMap;
+use crate::text::Traced;
 
 /// A stored name. The default is the empty name: nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +25,7 @@ const OVERFLOW_NAME: Name = Name(1);
 #[derive(Debug)]
 pub struct Interner {
     ids: HashMap<Box<str>, Name>,
-    texts: Vec<Box<str>>,
+    texts: Vec<Traced>,
 }
 
 impl Default for Interner {
@@ -63,8 +64,9 @@ impl Interner {
     }
 
     /// The text of a name.
-    pub fn text(&self, name: Name) -> &str {
-        self.texts.get(usize::from(name.0)).map_or("", |text| text)
+    pub fn text(&self, name: Name) -> &Traced {
+        // The first one is the empty name.
+        self.texts.get(usize::from(name.0)).unwrap_or(&self.texts[0])
     }
 }
 
@@ -103,13 +105,13 @@ mod tests {
     fn names_are_stored_once_and_their_number_is_bounded() {
         let mut names = Interner::default();
         let a = names.id("train");
-        assert_eq!((names.id("train"), names.text(a)), (a, "train"));
-        assert_eq!(names.text(Name::default()), "");
+        assert_eq!((names.id("train"), names.text(a).raw()), (a, "train"));
+        assert_eq!(names.text(Name::default()).raw(), "");
         for i in 0..70_000 {
             names.id(&i.to_string());
         }
         let late = names.id("one too many");
-        assert_eq!(names.text(late), OVERFLOW);
+        assert_eq!(names.text(late).raw(), OVERFLOW);
         assert_eq!(names.id("train"), a);
     }
 
@@ -117,6 +119,6 @@ mod tests {
     fn long_names_are_cut_between_characters() {
         let mut names = Interner::default();
         let id = names.id(&"\u{e9}".repeat(200));
-        assert_eq!(names.text(id).len(), 96);
+        assert_eq!(names.text(id).raw().len(), 96);
     }
 }

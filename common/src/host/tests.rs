@@ -227,9 +227,9 @@ fn names_are_given_new_numbers_where_they_are_kept() {
     let holder = Task { pid: 3, name: old.id("holder") };
     let mut tasks = TaskTable::default();
     tasks.add_off(7, 7, OffCpu { had_cpu: [holder; 2], ..off(10, 20) }, None);
-    tasks.rename(|name| new.id(old.text(name)));
+    tasks.rename(|name| new.id(old.text(name).raw()));
     let name = tasks.thread(7, 7, 20).unwrap().off_cpu(0, 99).next().unwrap().whole.had_cpu[0].name;
-    assert_eq!((new.text(name), name == holder.name), ("holder", false));
+    assert_eq!((new.text(name).raw(), name == holder.name), ("holder", false));
 }
 
 #[test]

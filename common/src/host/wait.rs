@@ -101,7 +101,7 @@ mod tests {
         let Parsed::Record(record) = parse(line.as_bytes()) else { panic!("{line}") };
         let mut names = Interner::default();
         let wait = Wait::of(&record, 5_000_000, &mut names);
-        (wait.kind, names.text(wait.text).replace('\t', " "), wait.timed_out)
+        (wait.kind, names.text(wait.text).raw().replace('\t', " "), wait.timed_out)
     }
 
     #[test]
@@ -148,6 +148,6 @@ mod tests {
             Wait::of(&record, 0, &mut names);
         }
         let late = names.id("train");
-        assert_eq!(names.text(late), "train");
+        assert_eq!(names.text(late).raw(), "train");
     }
 }

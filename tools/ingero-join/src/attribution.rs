@@ -31,9 +31,9 @@ use ingero_common::host::{
 };
 use ingero_common::record::Host;
 
+use crate::entry::Entry;
 use crate::host::{self, Call};
 use crate::item::{Change, Kind, Side, Switch};
-use crate::merge::Entry;
 
 /// About 10 MiB in all; what a thread goes through within the window is some hundred entries.
 const LIMITS: Limits = Limits { entries: 80_000, threads: 16_384, processes: 16_384, callers_last: true };
@@ -151,7 +151,7 @@ impl Attribution {
     fn rename(&mut self) {
         let (old, mut new) = (std::mem::take(&mut self.names), Interner::default());
         for kernel in &mut self.kernels {
-            kernel.tasks.rename(|name| new.id(old.text(name)));
+            kernel.tasks.rename(|name| new.id(old.text(name).raw()));
         }
         (self.names, self.named) = (new, 0);
     }

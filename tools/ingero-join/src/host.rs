@@ -82,8 +82,10 @@ fn add<'a>(host: &mut Host<'a>, off: &OffCpuPart<'_>, names: &'a Interner) {
     }
     match host.by.iter_mut().find(|by| by.pid == holder.pid) {
         Some(by) => by.ns += runq_ns,
-        None => {
-            host.by.push(HostBy { pid: holder.pid, comm: Str(Cow::Borrowed(names.text(holder.name))), ns: runq_ns })
-        }
+        None => host.by.push(HostBy {
+            pid: holder.pid,
+            comm: Str(Cow::Borrowed(names.text(holder.name).raw())),
+            ns: runq_ns,
+        }),
     }
 }

@@ -15,8 +15,15 @@ pub(crate) struct Batch {
     pub(crate) items: Vec<Item>,
 }
 
+/// A batch goes out when it has this many bytes…
+const BATCH_BYTES: usize = 32 * 1024;
+/// …or this many lines: a bad one has no bytes here, and the shortest record costs ten times its length.
+const BATCH_ITEMS: usize = 2 * 1024;
+/// Room for a batch: the line that fills it may be a long one.
+const CAPACITY_BYTES: usize = BATCH_BYTES + 2 * 1024;
+
 /// One line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Item {
     /// Where the line lies in its batch's bytes.
     pub(crate) from: u32,
@@ -57,7 +64,7 @@ pub(crate) enum Time {
 }
 
 /// What it is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Kind {
     /// Nothing that the join acts on.
     Other,
@@ -83,8 +90,8 @@ pub(crate) enum Kind {
     End { of_sched: Option<bool> },
     /// Told ahead of its own line: scheduler records are missing in [`start_ns`, `end_ns`]. There is no line.
     LossAhead { start_ns: u64, end_ns: u64 },
-    /// No JSON object; the line itself is not kept.
-    Bad { number: u64, reason: Box<str> },
+    /// No JSON object, or `count` such lines of a flood; the line itself is not kept.
+    Bad { number: u64, count: u64, reason: Box<str> },
 }
 
 /// An off-CPU interval's own keys.
@@ -118,6 +125,28 @@ pub(crate) struct Start {
 }
 
 impl Batch {
+    /// With room for as many lines as `last` had, and some: growing by doubling would cost up to twice the memory for as
+    /// long as one of the lines waits for its turn.
+    pub(crate) fn like(last: usize) -> Box<Self> {
+        let items = Vec::with_capacity((last + last / 8).min(BATCH_ITEMS));
+        Box::new(Self { bytes: Vec::with_capacity(CAPACITY_BYTES), items })
+    }
+
+    /// A line in a batch of its own, so that it keeps nothing else in memory.
+    pub(crate) fn of_one(line: &[u8], item: &Item) -> Self {
+        Self { bytes: line.to_vec(), items: vec![Item { from: 0, to: line.len() as u32, ..item.clone() }] }
+    }
+
+    /// Whether it should go out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() >= BATCH_BYTES || self.items.len() >= BATCH_ITEMS
+    }
+
+    /// What it costs to keep.
+    pub(crate) fn cost_bytes(&self) -> usize {
+        self.bytes.capacity() + self.items.capacity() * size_of::<Item>()
+    }
+
     /// The bytes of a line.
     pub(crate) fn line(&self, item: &Item) -> &[u8] {
         &self.bytes[item.from as usize..item.to as usize]
@@ -141,7 +170,7 @@ impl Batch {
 
     fn push_bad(&mut self, number: u64, reason: Box<str>) {
         let at = self.bytes.len() as u32;
-        self.items.push(Item { from: at, to: at, kind: Kind::Bad { number, reason }, ..Item::other() });
+        self.items.push(Item { from: at, to: at, kind: Kind::Bad { number, count: 1, reason }, ..Item::other() });
     }
 }
 

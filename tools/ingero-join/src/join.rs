@@ -15,13 +15,14 @@ use serde::Serialize;
 
 use crate::attribution::Attribution;
 use crate::edit;
+use crate::entry::{Entry, SINGLE_BAD_LINES};
 use crate::filter::Filter;
 use crate::format::{Writer, writer};
 use crate::frame::Frame;
 use crate::host::Call;
 use crate::item::{Item, Kind, Side};
 use crate::late::Late;
-use crate::merge::{Entry, Merge, Step};
+use crate::merge::{Merge, Step};
 use crate::options::Options;
 use crate::queue::Hub;
 use crate::sink::Sink;
@@ -37,9 +38,6 @@ const IMPLIED_STDIN: Duration = Duration::from_secs(2);
 
 /// While lines come, the output is flushed when it is due, which is looked at every so many lines.
 const FLUSH_EVERY_LINES: u32 = 64;
-
-/// So many bad lines of an input get a `lost` record each; the rest of a flood gets one together.
-const SINGLE_BAD_LINES: u64 = 1000;
 
 /// One run.
 pub(crate) struct Join<'a> {
@@ -205,9 +203,9 @@ impl<'a> Join<'a> {
         }
         let item = entry.item();
         match &item.kind {
-            Kind::Bad { number, reason } => {
-                let (lane, number, reason) = (entry.lane(), *number, reason.clone());
-                self.bad_line(lane, number, &reason);
+            Kind::Bad { number, count, reason } => {
+                let (lane, number, count, reason) = (entry.lane(), *number, *count, reason.clone());
+                self.bad_line(lane, number, count, &reason);
                 self.attribution.unreadable(&entry);
             }
             Kind::Start(start) => {
@@ -300,10 +298,10 @@ impl<'a> Join<'a> {
         } else if self.late.is_due(end_ns, self.options.window) {
             self.write_late()?;
         }
-        if let Kind::Bad { .. } = item.kind {
-            self.counts.seen += 1;
-            self.counts.bad_lines += 1;
-            return self.write_bad(entry.lane(), start_ns, end_ns);
+        if let Kind::Bad { count, .. } = item.kind {
+            self.counts.seen += count;
+            self.counts.bad_lines += count;
+            return self.write_bad(entry.lane(), count, start_ns, end_ns);
         }
         let counted = u64::from(item.side != Side::Frame);
         self.counts.seen += counted;
@@ -371,22 +369,22 @@ impl<'a> Join<'a> {
         Ok(())
     }
 
-    fn bad_line(&mut self, lane: usize, number: u64, reason: &str) {
+    fn bad_line(&mut self, lane: usize, number: u64, count: u64, reason: &str) {
         let input = &mut self.inputs[lane];
-        input.bad_lines += 1;
+        input.bad_lines += count;
         if input.bad_lines == 1 {
             let name = &self.merge.lanes[lane].name;
             self.log.warn(format!("{name}, line {number}: {reason}; skipped and counted"));
         }
     }
 
-    /// A `lost` record for a bad line.
-    fn write_bad(&mut self, lane: usize, start_ns: u64, end_ns: u64) -> anyhow::Result<()> {
+    /// A `lost` record for a bad line; those of a flood are told of together, at the end.
+    fn write_bad(&mut self, lane: usize, count: u64, start_ns: u64, end_ns: u64) -> anyhow::Result<()> {
         let input = &mut self.inputs[lane];
-        input.bad_lines_told += 1;
+        input.bad_lines_told += count;
         if input.bad_lines_told > SINGLE_BAD_LINES {
             let flood = input.flood.get_or_insert((0, start_ns, end_ns));
-            *flood = (flood.0 + 1, flood.1.min(start_ns), flood.2.max(end_ns));
+            *flood = (flood.0 + count, flood.1.min(start_ns), flood.2.max(end_ns));
             return Ok(());
         }
         self.write_bad_lines(lane, Some(1), start_ns, end_ns)

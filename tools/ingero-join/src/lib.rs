@@ -8,6 +8,7 @@
 //! | `reader`        | how does a slow or silent input hold up nobody? (a thread each)         |
 //! | `db`            | how does an SQLite recording become records?                            |
 //! | `item`          | what does a line say that matters here?                                 |
+//! | `entry`         | what waits for its turn, and what does that cost?                       |
 //! | `merge`         | which record is next? (with a worked example)                           |
 //! | `clocks`        | may these streams be compared at all?                                   |
 //! | `attribution`   | what is known of each thread, is silence evidence, who says it twice?   |
@@ -19,6 +20,7 @@ mod attribution;
 mod clocks;
 mod db;
 mod edit;
+mod entry;
 mod filter;
 mod format;
 mod frame;

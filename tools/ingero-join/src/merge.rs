@@ -27,7 +27,7 @@
 //! stall: a pipe that has had nothing for so long no longer counts, until it brings something. Regular
 //! files never stall; a slow disk is not a silent program.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -37,76 +37,18 @@ use anyhow::bail;
 use ingero_common::record::LEAP_NS;
 
 use crate::clocks::Clocks;
-use crate::item::{Batch, Item, Kind, Time};
+use crate::entry::{BadLines, Entry, Kept, LANE_SHIFT};
+use crate::item::{Batch, Item, Kind, Start, Time};
 use crate::queue::{Hub, Taken};
 
 /// What waits for its turn may cost so much memory; beyond that the window is cut short.
 const MAX_HELD_BYTES: usize = 11 * 1024 * 1024;
 
+/// First lines of an input that are kept until the output begins: a joined stream has one of each of its inputs.
+const MAX_HEAD_BYTES: usize = 4 * 1024 * 1024;
+
 /// A line that belongs further up in its input than this goes to the strays.
 const MAX_STEPS: usize = 32;
-
-/// A line at its place in time.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) start_ns: u64,
-    pub(crate) end_ns: u64,
-    /// Input and position in it, so that equal ends keep their order.
-    order: u64,
-    batch: Rc<Batch>,
-    index: u32,
-    pub(crate) domain: u16,
-    /// Its place in the output had passed when it came.
-    pub(crate) late: bool,
-    /// Another input says the same.
-    pub(crate) double: bool,
-}
-
-const LANE_SHIFT: u32 = 48;
-
-impl Entry {
-    pub(crate) fn item(&self) -> &Item {
-        &self.batch.items[self.index as usize]
-    }
-
-    pub(crate) fn line(&self) -> &[u8] {
-        self.batch.line(self.item())
-    }
-
-    pub(crate) fn lane(&self) -> usize {
-        (self.order >> LANE_SHIFT) as usize
-    }
-
-    /// When it says that it began, wherever it was placed.
-    pub(crate) fn own_start_ns(&self) -> u64 {
-        if let Time::Mono { start_ns, .. } = self.item().time { start_ns } else { self.start_ns }
-    }
-
-    /// About what it costs to hold it.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.line().len() + size_of::<Self>() + size_of::<Item>()
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.end_ns, self.order).cmp(&(other.end_ns, other.order))
-    }
-}
 
 /// What comes next.
 #[derive(Debug)]
@@ -143,12 +85,12 @@ pub(crate) struct Lane {
     /// The end of the line before.
     last_ns: u64,
     lines: u64,
-    /// Only `start` records so far.
+    /// Only `start` records so far, of so many bytes.
     at_head: bool,
+    head_bytes: usize,
     wall_offset_ns: Option<i64>,
     domain: u16,
-    /// Bad lines since the last one with a time; they lie between it and the next.
-    bad: Vec<Entry>,
+    bad: BadLines,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +113,7 @@ pub(crate) struct Merge {
     /// Lines that came far out of their input's order, and wait too.
     strays: BinaryHeap<Reverse<Entry>>,
     held_bytes: usize,
+    kept: Kept,
     /// What may leave at once.
     ready: VecDeque<Entry>,
     /// The latest end that left.
@@ -193,9 +136,10 @@ impl Lane {
             last_ns: 0,
             lines: 0,
             at_head: true,
+            head_bytes: 0,
             wall_offset_ns: None,
             domain: 0,
-            bad: Vec::new(),
+            bad: BadLines::default(),
         }
     }
 
@@ -235,6 +179,7 @@ impl Merge {
             strict,
             strays: BinaryHeap::new(),
             held_bytes: 0,
+            kept: Kept::default(),
             ready: VecDeque::new(),
             released_ns: 0,
             cut_short: false,
@@ -317,7 +262,11 @@ impl Merge {
             lane.batch = None;
             match self.hub.take(at) {
                 Taken::Batch(batch) => {
-                    (lane.batch, lane.next) = (Some(Rc::from(batch)), 0);
+                    let batch = Rc::from(batch);
+                    (lane.batch, lane.next) = (Some(Rc::clone(&batch)), 0);
+                    if self.kept.add(&batch) {
+                        self.copy_held();
+                    }
                     self.rejoin();
                 }
                 Taken::Empty => return Ok(Some(Step::Wait(at))),
@@ -336,6 +285,15 @@ impl Merge {
         }
         self.accept(at)?;
         Ok(None)
+    }
+
+    /// Gives each line that waits a batch of its own.
+    fn copy_held(&mut self) {
+        self.lanes.iter_mut().flat_map(|lane| &mut lane.held).for_each(Entry::stand_alone);
+        let mut strays = std::mem::take(&mut self.strays).into_vec();
+        strays.iter_mut().for_each(|stray| stray.0.stand_alone());
+        self.strays = strays.into();
+        self.kept.count();
     }
 
     /// Those that stalled and have something again hold the others again.
@@ -364,20 +322,11 @@ impl Merge {
                 lane.wall_offset_ns = start.wall_offset_ns.or(lane.wall_offset_ns);
             }
             Kind::Clock { wall_offset_ns } => lane.wall_offset_ns = Some(*wall_offset_ns),
-            Kind::Bad { number, reason } => {
+            Kind::Bad { number, reason, .. } => {
                 if self.strict {
                     bail!("{}, line {number}: {reason}; not strict, it would be skipped and counted", lane.name);
                 }
-                lane.bad.push(Entry {
-                    start_ns: 0,
-                    end_ns: 0,
-                    order,
-                    index: index as u32,
-                    domain: lane.domain,
-                    late: false,
-                    double: false,
-                    batch,
-                });
+                lane.bad.push(order, lane.domain, item);
                 return Ok(());
             }
             _ => {}
@@ -409,7 +358,8 @@ impl Merge {
             self.ready.push_back(entry);
             return Ok(());
         }
-        if lane.at_head && matches!(item.kind, Kind::Start(_)) {
+        lane.head_bytes += batch.line(item).len() + size_of::<(Entry, Item, Start)>();
+        if lane.at_head && lane.head_bytes <= MAX_HEAD_BYTES && matches!(item.kind, Kind::Start(_)) {
             // Its own time still says how far the input was read.
             lane.high_ns = lane.high_ns.max(time.map(|(_, end_ns)| end_ns));
             (entry.start_ns, entry.end_ns) = (0, 0);
@@ -422,7 +372,7 @@ impl Merge {
             lane.advance(end_ns, self.window_ns);
             // A time that nothing confirms, or from long ago, is no neighbour to what has none.
             if lane.leap_ns.is_none() && end_ns.saturating_add(self.window_ns) >= lane.high_ns() {
-                if !lane.bad.is_empty() {
+                if !lane.bad.waiting.is_empty() {
                     self.place_bad(at, end_ns);
                 }
                 self.lanes[at].last_ns = end_ns;
@@ -437,7 +387,7 @@ impl Merge {
     fn place_bad(&mut self, at: usize, end_ns: u64) {
         let lane = &mut self.lanes[at];
         let (from_ns, to_ns) = (lane.last_ns.min(end_ns), lane.last_ns.max(end_ns));
-        for mut entry in std::mem::take(&mut lane.bad) {
+        for mut entry in std::mem::take(&mut lane.bad.waiting) {
             (entry.start_ns, entry.end_ns) = (from_ns, to_ns);
             self.hold(entry, false);
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::item::{Batch, Item};
+use crate::item::Batch;
 
 /// A reader waits while this many bytes of its input lie unread.
 const LANE_BYTES: usize = 2 * 1024 * 1024;
@@ -61,7 +61,7 @@ impl Hub {
         while lanes[lane].bytes >= LANE_BYTES {
             lanes = self.taken.wait(lanes).unwrap_or_else(PoisonError::into_inner);
         }
-        lanes[lane].bytes += cost_bytes(&batch);
+        lanes[lane].bytes += batch.cost_bytes();
         lanes[lane].batches.push_back(batch);
         lanes[lane].silent_since = None;
         self.filled.notify_one();
@@ -81,7 +81,7 @@ impl Hub {
         let lane = &mut lanes[lane];
         match lane.batches.pop_front() {
             Some(batch) => {
-                lane.bytes -= cost_bytes(&batch);
+                lane.bytes -= batch.cost_bytes();
                 self.taken.notify_all();
                 Taken::Batch(batch)
             }
@@ -129,8 +129,4 @@ impl Hub {
             lanes = self.filled.wait_timeout(lanes, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
-}
-
-fn cost_bytes(batch: &Batch) -> usize {
-    batch.bytes.capacity() + batch.items.capacity() * size_of::<Item>()
 }

@@ -14,11 +14,6 @@ use crate::item::Batch;
 use crate::queue::Hub;
 use crate::sources::Source;
 
-/// A batch goes out when it has this many bytes, or when the next line is not there yet.
-const BATCH_BYTES: usize = 32 * 1024;
-/// Room for a batch: the line that fills it may be a long one.
-const CAPACITY_BYTES: usize = BATCH_BYTES + 2 * 1024;
-
 /// Starts reading `source` as number `lane`.
 pub(crate) fn spawn(hub: &Arc<Hub>, lane: usize, source: Source) -> anyhow::Result<()> {
     let name = source.input.name();
@@ -52,15 +47,10 @@ fn read(hub: &Hub, lane: usize, source: &Source) -> anyhow::Result<()> {
                 return Err(error).with_context(|| format!("reading {}, line {line}", input.name()));
             }
         }
-        if batch.bytes.len() >= BATCH_BYTES || !lines.has_buffered_line() {
-            let lines = batch.items.len();
-            hub.put(lane, batch);
-            // Room for as much again; growing by doubling would cost up to twice the memory for as long
-            // as one of the lines waits for its turn.
-            batch = Box::new(Batch {
-                bytes: Vec::with_capacity(CAPACITY_BYTES),
-                items: Vec::with_capacity(lines + lines / 8),
-            });
+        // Nobody waits for a batch to fill while the next line is not there yet.
+        if batch.is_full() || !lines.has_buffered_line() {
+            let next = Batch::like(batch.items.len());
+            hub.put(lane, std::mem::replace(&mut batch, next));
         }
     }
     if !batch.items.is_empty() {

@@ -15,6 +15,11 @@ pub trait Sink: Write {
     fn reader_gone(&self) -> bool {
         false
     }
+
+    /// Whether people look at it directly.
+    fn is_terminal(&self) -> bool {
+        false
+    }
 }
 
 impl Sink for Output {
@@ -24,6 +29,10 @@ impl Sink for Output {
 
     fn reader_gone(&self) -> bool {
         Output::reader_gone(self)
+    }
+
+    fn is_terminal(&self) -> bool {
+        Output::is_terminal(self)
     }
 }
 
@@ -36,5 +45,9 @@ impl<S: Sink + ?Sized> Sink for &mut S {
 
     fn reader_gone(&self) -> bool {
         (**self).reader_gone()
+    }
+
+    fn is_terminal(&self) -> bool {
+        (**self).is_terminal()
     }
 }

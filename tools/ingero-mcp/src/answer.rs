@@ -129,13 +129,13 @@ fn make_plain(value: &mut Value) {
 /// `None` where the text is plain already.
 fn plain_text(text: &str) -> Option<String> {
     let short = text.len() <= MAX_TEXT_CHARS || text.chars().nth(MAX_TEXT_CHARS).is_none();
-    if short && !text.chars().any(is_deceptive) {
+    if short && !text.chars().any(is_unprintable) {
         return None;
     }
     let mut plain = String::with_capacity(text.len().min(4 * MAX_TEXT_CHARS));
     let mut chars = text.chars();
     for c in chars.by_ref().take(MAX_TEXT_CHARS) {
-        if is_deceptive(c) {
+        if is_unprintable(c) {
             plain.extend(c.escape_unicode());
         } else {
             plain.push(c);
@@ -148,18 +148,6 @@ fn plain_text(text: &str) -> Option<String> {
         }
     }
     Some(plain)
-}
-
-/// What a terminal or a reader could be misled by, and what people don't see but models read: zero-width characters,
-/// fillers, variation selectors, tags.
-fn is_deceptive(c: char) -> bool {
-    is_unprintable(c)
-        || matches!(
-            c,
-            '\u{AD}' | '\u{34F}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{3164}' | '\u{FFA0}'
-        )
-        || matches!(c, '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200D}' | '\u{2060}'..='\u{206F}' | '\u{FE00}'..='\u{FE0F}')
-        || matches!(c, '\u{FFF0}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
 }
 
 /// Cuts texts shorter and shorter until the answer is short enough: for recordings in which every name is as long and as

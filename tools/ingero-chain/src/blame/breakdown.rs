@@ -326,7 +326,7 @@ impl Breakdown {
     /// What was waited in, of one cause or by the thread that feeds the GPU, largest first.
     pub(crate) fn waits(&self, of: Option<Cause>, names: &Interner) -> Vec<WaitLine> {
         let line = |&(key, ns, n): &(WaitKey, u64, u64)| {
-            let [call, kind, name] = Wait::parts(names.text(key.text));
+            let [call, kind, name] = Wait::parts(names.text(key.text).raw());
             let on =
                 (!kind.is_empty()).then(|| OnLine { kind: kind.into(), name: (!name.is_empty()).then(|| name.into()) });
             let by = (key.by.pid != 0).then(|| WhoNs { pid: key.by.pid, comm: names.text(key.by.name).into(), ns });

@@ -127,7 +127,7 @@ impl About<'_> {
     fn about_call(&self, op: Kind, call: GroupKey, severity: Severity, breakdown: &Breakdown) -> Finding {
         let names = &self.engine.names;
         let dir = call.dir(names);
-        let name = names.text(call.op);
+        let name = names.text(call.op).raw();
         let bytes = call.bytes().map(|(from, _)| format!("-{from}")).unwrap_or_default();
         let dash_dir = dir.as_ref().map(|dir| format!("-{}", dir.raw())).unwrap_or_default();
         Finding {

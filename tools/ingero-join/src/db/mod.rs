@@ -36,9 +36,6 @@ use crate::item::{Batch, Item, Kind};
 /// Calls of one thread that are open at once: a runtime call contains a driver call, and hardly ever another.
 const MAX_OPEN: usize = 64;
 
-/// A batch is handed on when it has this many bytes.
-const BATCH_BYTES: usize = 64 * 1024;
-
 /// Whether a regular file is an SQLite database.
 pub(crate) fn is_database(path: &Path) -> bool {
     let mut magic = [0; 16];
@@ -186,7 +183,7 @@ impl<'a> Import<'a> {
         while self.held.peek().is_some_and(|first| first.0.end_ns < until_ns) {
             let Some(Reverse(Held { row, .. })) = self.held.pop() else { break };
             self.push_line(&row)?;
-            if self.batch.bytes.len() >= BATCH_BYTES {
+            if self.batch.is_full() {
                 put(std::mem::take(&mut self.batch));
             }
         }

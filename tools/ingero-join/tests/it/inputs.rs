@@ -1,6 +1,7 @@
 //! Inputs as they come: many of them, pipes opened in any order, files that break off, times out of this world.
 
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::support::{BEGIN_NS, Files, Stream, joined};
@@ -96,5 +97,60 @@ fn a_time_out_of_this_world_does_not_make_everything_lost() {
             let (start, dur) = (record["mono_ns"].as_u64().unwrap(), record["dur_ns"].as_u64().unwrap());
             assert!(start >= at(49) && start + dur <= at(51), "{hostile}: {record}");
         }
+    }
+}
+
+/// Joins `inputs` with no more than so much address space, of which an idle join takes a fifth.
+fn run_within_kib(kib: u64, inputs: &[&Path]) -> Output {
+    Command::new("sh")
+        .args(["-c", "ulimit -v $0 && exec \"$@\"", &kib.to_string(), env!("CARGO_BIN_EXE_ingero-join")])
+        .args(inputs)
+        .env("MALLOC_ARENA_MAX", "1")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// `line` so many times, compressed: a few KB.
+fn bomb(dir: &Path, line: &str, times: usize) -> PathBuf {
+    let path = dir.join("bomb.gz");
+    let mut gz = flate2::write::GzEncoder::new(std::fs::File::create(&path).unwrap(), flate2::Compression::fast());
+    gz.write_all(format!("{line}\n").repeat(times).as_bytes()).unwrap();
+    gz.finish().unwrap();
+    path
+}
+
+#[test]
+fn a_flood_of_bad_lines_is_counted_without_being_kept() {
+    let files = Files::new([&Stream::of("ingero-cuda").call(at(1), MS, 100, 100)]);
+    let bomb = bomb(files.dir(), "x", 2_000_000);
+    let out = run_within_kib(200_000, &[&bomb, &files.paths[0]]);
+    let records: Vec<serde_json::Value> =
+        text(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counts: Vec<u64> =
+        records.iter().filter(|r| r["why"] == "bad_line").map(|r| r["count"].as_u64().unwrap()).collect();
+    assert_eq!((out.status.code(), counts.len()), (Some(2), 1001), "{}", text(&out.stderr));
+    assert!(counts[..1000].iter().all(|&count| count == 1) && counts[1000] == 1_999_000, "{}", counts[1000]);
+    let end = records.last().unwrap();
+    assert_eq!(
+        (&end["seen"], &end["written"], &end["lost"]["bad_line"]),
+        (&2_000_001.into(), &1.into(), &2_000_000.into())
+    );
+}
+
+#[test]
+fn what_an_input_makes_wait_costs_no_more_than_there_is_room_for() {
+    let files = Files::new([&Stream::of("ingero-cuda").call(at(1), MS, 100, 100)]);
+    // A stream that is nothing but beginnings, and one line of each batch from the far future.
+    let ahead = format!(r#"{{"mono_ns":{}}}"#, at(1 << 40));
+    let near = format!("{{\"mono_ns\":{},\"x\":\"{}\"}}\n", at(2), "x".repeat(9_000)).repeat(4);
+    for (line, times, records) in
+        [(r#"{"src":"ingero","op":"start"}"#, 600_000, 600_000), (&*format!("{ahead}\n{near}{ahead}"), 6_000, 36_000)]
+    {
+        let bomb = bomb(files.dir(), line, times);
+        let out = run_within_kib(200_000, &[&bomb, &files.paths[0]]);
+        let lines = text(&out.stdout).lines().filter(|line| !line.contains(r#""op":"lost""#)).count();
+        // Beside them our own first and last, and the other input's two.
+        assert_eq!((out.status.code(), lines), (Some(0), records + 4), "{}", text(&out.stderr));
     }
 }

@@ -17,6 +17,9 @@ use super::sources::{Plan, join_options};
 /// A batch is handed on when it has this many bytes, or when the next line is not there yet.
 const BATCH_BYTES: usize = 256 * 1024;
 
+/// Or this many lines, of which a bad one may have no bytes at all.
+const BATCH_LINES: usize = 16 * 1024;
+
 /// Some whole lines.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
@@ -87,7 +90,8 @@ impl Feed {
                 }
                 Err(_) => return Ok(Some(batch)),
             }
-            if batch.bytes.len() >= BATCH_BYTES || !self.lines.has_buffered_line() {
+            let full = batch.bytes.len() >= BATCH_BYTES || batch.ends.len() >= BATCH_LINES;
+            if full || !self.lines.has_buffered_line() {
                 return Ok(Some(batch));
             }
         }
