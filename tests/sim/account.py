@@ -183,6 +183,9 @@ class Account:
         self.seen_start = proc.born >= world.start or since > world.cuda_watch[proc]
         self.calls = sorted((c for c in world.seen_calls(proc) if since <= c.start < until), key=lambda c: c.start)
         self.callers = len({c.th for c in self.calls})
+        # Of a recording that begins in the middle, nobody knows whether the first call of a kind is the process's first one.
+        firsts = {(c.op, c.attrs.get("func")): c for c in reversed(self.calls)}
+        self.maybe_cold = set() if self.seen_start else set(firsts.values())
         # exact: everything that is needed for the account is on record
         self.exact = bool(self.calls) and world.killed != "cuda" and self.end_on_record()
         self.fog = [(a, b) for name, a, b in world.declared if name == "cuda"]
@@ -250,10 +253,14 @@ class Account:
         s = Stretch(start, end, frozenset(), drained, calls)
         s.next = nxt
         fed = [c for c in calls if is_work(c)]
+
+        def may_be(call, drained=None):
+            return classes_of(call, drained) | ({"load"} if call in self.maybe_cold and looks_like_work(call) else set())
+
         if any(a < end and b > start for a, b in self.spans):
             s.classes = ANY
         elif fed:
-            s.classes = frozenset().union(*(classes_of(c, self.before.get(c)) for c in calls))
+            s.classes = frozenset().union(*(may_be(c, self.before.get(c)) for c in calls))
         elif drained is True:
             s.classes = frozenset(["idle"])
         elif calls:
