@@ -63,3 +63,37 @@ fn a_fifo_that_nobody_reads_is_waited_for_no_longer_than_asked() {
         waiting.interrupt().exits(0);
     }
 }
+
+/// Whatever the scheduler tracer would go on with: the processes that the CUDA tracer was to trace have ended.
+#[test]
+fn a_pipeline_ends_with_what_it_traces() {
+    let _machine = Machine::take();
+    let path = format!("{}:{}", bin_dir().display(), std::env::var("PATH").unwrap());
+    let of_command = "ingero-cuda -q -- ingero-workload calls --loops 200 --step cudaLaunchKernel --step cudaStreamSynchronize \
+                      --step host,sleep=20ms | ingero-join - <(ingero-sched -q) | ingero-chain --format ndjson";
+    let workload = Workload::start(&Plan {
+        loops: 400,
+        ..plan(&["cudaLaunchKernel", "cudaStreamSynchronize", "host,sleep=20ms"])
+    });
+    let pid = workload.pid();
+    let of_pid =
+        format!("ingero-cuda -q -p {pid} | ingero-join - <(ingero-sched -q -p {pid}) | ingero-chain --format ndjson");
+    for script in [of_command, &of_pid] {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", &format!("set -o pipefail; {script}; echo ended ${{PIPESTATUS[*]}}")]).env("PATH", &path);
+        let out = Output::of(&mut bash).exits(0);
+        let text = out.text();
+        assert!(text.ends_with("ended 0 0 0\n"), "{out}");
+        let records: Vec<serde_json::Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let gap = records.iter().find(|r| r["op"] == "gap").unwrap_or_else(|| panic!("no gap\n{out}"));
+        // All of it was watched until the end, and is explained.
+        assert!(gap["evidence"]["watched_share"].as_f64().unwrap() > 0.6, "{gap}");
+        let paused = gap["causes"].as_array().unwrap().iter().find(|cause| cause["cause"] == "pause");
+        let ns = paused.map_or(0, |cause| cause["ns"].as_u64().unwrap());
+        assert!(ns * 10 >= gap["lost_ns"].as_u64().unwrap() * 5, "{gap}");
+        let tracer = format!("ingero-sched -q{}", if script == of_command { "".into() } else { format!(" -p {pid}") });
+        let left = Command::new("pgrep").args(["-xf", &tracer]).output().unwrap();
+        assert!(left.stdout.is_empty(), "{tracer} goes on: {}", String::from_utf8_lossy(&left.stdout));
+    }
+    workload.finish();
+}

@@ -91,6 +91,7 @@ mod tests {
             boot_id: boot_id.into(),
             kernel: "".into(),
             wall_offset_ns: Some(wall_offset_ns),
+            ends_by_itself: false,
         }
     }
 

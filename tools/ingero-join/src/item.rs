@@ -122,6 +122,8 @@ pub(crate) struct Start {
     pub(crate) boot_id: Box<str>,
     pub(crate) kernel: Box<str>,
     pub(crate) wall_offset_ns: Option<i64>,
+    /// It is about processes that were named or started, and ends with them.
+    pub(crate) ends_by_itself: bool,
 }
 
 impl Batch {
@@ -281,8 +283,15 @@ fn start(record: &Record<'_>, line: &[u8]) -> Start {
     #[serde(default)]
     struct Rest {
         kernel: String,
+        filter: Asked,
     }
-    let kernel = serde_json::from_slice::<Rest>(line).unwrap_or_default().kernel;
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Asked {
+        pid: Vec<u32>,
+        command: Option<String>,
+    }
+    let Rest { kernel, filter } = serde_json::from_slice(line).unwrap_or_default();
     Start {
         tool: record.tool.as_deref().unwrap_or_default().into(),
         // In a call `host` is an object, here it is the machine's name.
@@ -290,6 +299,7 @@ fn start(record: &Record<'_>, line: &[u8]) -> Start {
         boot_id: record.boot_id.as_deref().unwrap_or_default().into(),
         kernel: kernel.into(),
         wall_offset_ns: offset(record),
+        ends_by_itself: !filter.pid.is_empty() || filter.command.is_some(),
     }
 }
 

@@ -36,6 +36,10 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a stdin that nobody named, and that has said nothing, is waited for after everything else.
 const IMPLIED_STDIN: Duration = Duration::from_secs(2);
 
+/// How long what a scheduler tracer still has to say is waited for after the processes have ended that were traced with CUDA's.
+/// It samples the machine each second.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// While lines come, the output is flushed when it is due, which is looked at every so many lines.
 const FLUSH_EVERY_LINES: u32 = 64;
 
@@ -66,6 +70,8 @@ pub(crate) struct Join<'a> {
     counts: Counts,
     live: bool,
     until_flush: u32,
+    /// Since when all that was traced of CUDA has ended by itself.
+    leaderless_since: Option<Instant>,
 }
 
 /// What the run knows of an input beside the merge.
@@ -73,6 +79,10 @@ pub(crate) struct Join<'a> {
 struct InputState {
     implied: bool,
     tool: Box<str>,
+    /// It is about processes that were named or started, and ends with them.
+    ends_by_itself: bool,
+    /// When its tracer stopped.
+    stopped_ns: Option<u64>,
     /// Bad lines beyond [`SINGLE_BAD_LINES`]: how many, from, to.
     flood: Option<(u64, u64, u64)>,
     bad_lines: u64,
@@ -125,6 +135,7 @@ impl<'a> Join<'a> {
             counts: Counts::default(),
             live,
             until_flush: FLUSH_EVERY_LINES,
+            leaderless_since: None,
         }
     }
 
@@ -163,7 +174,38 @@ impl<'a> Join<'a> {
         self.finish()
     }
 
+    /// Where the processes have ended that ingero-cuda was to trace, ingero-sched beside it has nothing more to tell: its pipe is
+    /// closed, which ends it, once it was read to where they ended.
+    ///
+    /// ```text
+    ///   ingero-cuda -- train.py   ...... call  end|            the command has ended
+    ///   ingero-sched              ...... switch ... switch ... sample | closed
+    ///                                              |<- window ->|
+    /// ```
+    fn close_followers(&mut self) {
+        let Some(stopped_ns) = self.leaders_stopped_ns() else { return };
+        let since = *self.leaderless_since.get_or_insert_with(Instant::now);
+        for at in 0..self.inputs.len() {
+            let lane = &self.merge.lanes[at];
+            let follows = !lane.has_ended() && lane.is_live() && &*self.inputs[at].tool == "ingero-sched";
+            let read = lane.high_ns() > stopped_ns.saturating_add(self.window_ns);
+            if follows && (read || since.elapsed() >= LAST_WORDS) {
+                self.log.detail(format!("{}: closed, since what was traced has ended", lane.name));
+                self.merge.give_up(at);
+            }
+        }
+    }
+
+    /// When the last tracer of CUDA calls stopped, if all of them have, and one because its processes had ended.
+    fn leaders_stopped_ns(&self) -> Option<u64> {
+        let leaders = || self.inputs.iter().enumerate().filter(|(_, input)| &*input.tool == "ingero-cuda");
+        let ended = leaders().all(|(at, _)| self.merge.lanes[at].has_ended());
+        let by_itself = leaders().any(|(_, input)| input.ends_by_itself && input.stopped_ns.is_some());
+        (ended && by_itself).then(|| leaders().filter_map(|(_, input)| input.stopped_ns).max()).flatten()
+    }
+
     fn wait(&mut self, lanes: &[usize], hold: Duration) -> anyhow::Result<()> {
+        self.close_followers();
         self.out.sink().flush()?;
         if self.out.sink().reader_gone() {
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
@@ -182,13 +224,18 @@ impl<'a> Join<'a> {
     fn head(&mut self, entry: Entry) -> anyhow::Result<()> {
         if let Kind::Start(start) = &entry.item().kind {
             self.attribution.started(entry.lane(), &start.tool);
-            self.inputs[entry.lane()].tool = start.tool.clone();
+            self.started(entry.lane(), &start.tool.clone(), start.ends_by_itself);
         }
         if self.begun {
             return self.write(&entry);
         }
         self.heads.push(entry);
         Ok(())
+    }
+
+    fn started(&mut self, lane: usize, tool: &str, ends_by_itself: bool) {
+        let input = &mut self.inputs[lane];
+        (input.tool, input.ends_by_itself, input.stopped_ns) = (tool.into(), ends_by_itself, None);
     }
 
     /// The next line in order.
@@ -210,9 +257,12 @@ impl<'a> Join<'a> {
             }
             Kind::Start(start) => {
                 self.attribution.started(entry.lane(), &start.tool);
-                self.inputs[entry.lane()].tool = start.tool.clone();
+                self.started(entry.lane(), &start.tool.clone(), start.ends_by_itself);
             }
             _ => {
+                if let Kind::End { .. } = entry.item().kind {
+                    self.inputs[entry.lane()].stopped_ns = Some(entry.end_ns);
+                }
                 entry.double = self.is_double(&entry);
                 // A thread is off the CPU once, however many tell of it.
                 if !entry.double || !matches!(entry.item().kind, Kind::Switch(_) | Kind::Pages { .. }) {
@@ -233,6 +283,7 @@ impl<'a> Join<'a> {
         // Asking for the time with every line would cost more than the line.
         self.until_flush = self.until_flush.checked_sub(1).unwrap_or(FLUSH_EVERY_LINES);
         if self.until_flush == 0 {
+            self.close_followers();
             self.out.sink().flush_if_due()?;
         }
         Ok(())

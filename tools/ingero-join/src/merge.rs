@@ -159,6 +159,11 @@ impl Lane {
         }
     }
 
+    /// Whether it is no regular file.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.patient
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.state == State::Ended
     }

@@ -174,6 +174,10 @@ impl Capture {
                     stacks.look(&mut self.tracer, &self.log).context("telling of interpreters")?;
                 }
                 self.stream.check_clock()?;
+                if options.ends_with_pids() && self.processes.len() == 0 {
+                    self.log.detail("all that was to be watched has ended");
+                    break;
+                }
                 if self.stream.out().reader_gone() {
                     return Err(io::Error::from(io::ErrorKind::BrokenPipe)).context("writing records");
                 }

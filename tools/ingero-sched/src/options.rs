@@ -32,7 +32,7 @@ EXIT STATUS
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ingero-sched", version, after_long_help = AFTER_HELP)]
 pub struct Options {
-    /// Watch these processes and their descendants, instead of those that use CUDA
+    /// Watch these processes and their descendants, instead of those that use CUDA, until they have all ended
     #[arg(short, long = "pid", value_name = "PID", value_delimiter = ',', allow_hyphen_values = true, value_parser = cli::pid, conflicts_with = "all")]
     pub pids: Vec<u32>,
 
@@ -94,6 +94,11 @@ impl Options {
     /// Whether to look for processes that use CUDA.
     pub fn finds_cuda(&self) -> bool {
         !self.all && (self.pids.is_empty() || self.cuda)
+    }
+
+    /// Whether nothing is left to watch once the processes of `--pid` and their descendants have ended.
+    pub fn ends_with_pids(&self) -> bool {
+        !self.pids.is_empty() && !self.cuda
     }
 }
 

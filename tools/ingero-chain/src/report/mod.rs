@@ -105,7 +105,9 @@ impl Engine {
             ts: None,
             pid: process.pid,
             comm: self.names.text(process.name).into(),
-            script: process.instance(&self.tasks).map_or_else(|| "".into(), |life| self.names.text(life.script).clone()),
+            script: process
+                .instance(&self.tasks)
+                .map_or_else(|| "".into(), |life| self.names.text(life.script).clone()),
             observed_ns: account.observed_ns.1 - account.observed_ns.0,
             end_ts: None,
             loop_mono_ns: account.loop_ns.0,
