@@ -10,8 +10,15 @@ use serde::Serialize;
 
 use crate::clock::{Ts, WallClock, mono_ns};
 use crate::ndjson::RecordWriter;
-use crate::record::write::{ClockStep, Decimal, End, Lost, Probes, Start, Watch};
+use crate::record::write::{Alive, ClockStep, Decimal, End, Lost, Probes, Start, Watch};
 use crate::record::{SCHEMA_VERSION, src};
+
+/// How often a live stream says that it has told of everything by then.
+const ALIVE_EVERY: Duration = Duration::from_millis(50);
+/// What ended so long before the buffer was read to its end was in it: a program in the kernel takes microseconds from its look at the
+/// clock to its record, more only where the hypervisor has its CPU meanwhile; sums of page allocations lie for 10 ms and the tick of a
+/// timer.
+const SETTLED: Duration = Duration::from_millis(25);
 
 /// How often the wall clock is compared with the offset in use.
 const CLOCK_CHECK: Duration = Duration::from_secs(1);
@@ -31,6 +38,7 @@ pub struct Stream<W> {
     written: u64,
     lost: BTreeMap<&'static str, u64>,
     clock_checked: Instant,
+    alive_told: Instant,
 }
 
 impl<W: Write> Stream<W> {
@@ -45,7 +53,20 @@ impl<W: Write> Stream<W> {
             written: 0,
             lost: BTreeMap::new(),
             clock_checked: Instant::now(),
+            alive_told: Instant::now(),
         }
+    }
+
+    /// Tells a reader that waits for it, now and then, how far this stream is: everything that the kernel side had at `read_ns` has been
+    /// written.
+    pub fn alive(&mut self, read_ns: u64) -> io::Result<()> {
+        if self.alive_told.elapsed() < ALIVE_EVERY {
+            return Ok(());
+        }
+        self.alive_told = Instant::now();
+        let mono_ns = read_ns.saturating_sub(SETTLED.as_nanos() as u64);
+        let record = Alive { src: src::INGERO, op: "alive", mono_ns, ts: self.clock.ts(mono_ns), stream: self.name };
+        self.records.write(&record)
     }
 
     /// Writes the first line.

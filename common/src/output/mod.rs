@@ -8,6 +8,7 @@ mod place;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -37,6 +38,8 @@ pub struct Output {
     buffer: Vec<u8>,
     flushed: Instant,
     terminal: bool,
+    /// A pipe or a socket.
+    live: bool,
     path: Option<PathBuf>,
 }
 
@@ -74,11 +77,14 @@ impl Output {
         };
         let Some(file) = file else { return Ok(None) };
         let terminal = file.is_terminal();
+        let kind = file.metadata().context("looking at the output")?.file_type();
+        let live = kind.is_fifo() || kind.is_socket();
         Ok(Some(Self {
             file,
             buffer: Vec::with_capacity(BUFFER_BYTES),
             flushed: Instant::now(),
             terminal,
+            live,
             path: path.map(Path::to_path_buf),
         }))
     }
@@ -106,6 +112,11 @@ impl Output {
     /// Whether people look at it directly.
     pub fn is_terminal(&self) -> bool {
         self.terminal
+    }
+
+    /// Whether somebody may wait at the other end of it.
+    pub fn is_live(&self) -> bool {
+        self.live
     }
 
     /// How many columns the terminal has; `None` where it is none.

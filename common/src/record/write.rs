@@ -190,6 +190,17 @@ pub struct Lost<'a> {
     pub why: &'a str,
 }
 
+/// Nothing of this stream ends before `mono_ns`.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs, reason = "keys of the contract")]
+pub struct Alive {
+    pub src: &'static str,
+    pub op: &'static str,
+    pub mono_ns: u64,
+    pub ts: Ts,
+    pub stream: &'static str,
+}
+
 /// Last line of every stream. `seen` = `written` + the sum of `lost`.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "keys of the contract")]

@@ -88,6 +88,8 @@ pub(crate) enum Kind {
     Clock { wall_offset_ns: i64 },
     /// A stream's last line, and which stream's where it says so.
     End { of_sched: Option<bool> },
+    /// Nothing of the stream ends before this record.
+    Alive,
     /// Told ahead of its own line: scheduler records are missing in [`start_ns`, `end_ns`]. There is no line.
     LossAhead { start_ns: u64, end_ns: u64 },
     /// No JSON object, or `count` such lines of a flood; the line itself is not kept.
@@ -269,6 +271,7 @@ fn frame(record: &Record<'_>, line: &[u8]) -> Kind {
         "lost" => Kind::Lost,
         "start" => Kind::Start(Box::new(start(record, line))),
         "clock" => offset(record).map_or(Kind::Other, |wall_offset_ns| Kind::Clock { wall_offset_ns }),
+        "alive" => Kind::Alive,
         "end" => Kind::End { of_sched: record.stream.as_deref().map(|stream| stream == "sched") },
         _ => Kind::Other,
     }

@@ -206,6 +206,7 @@ impl<'a> Join<'a> {
 
     fn wait(&mut self, lanes: &[usize], hold: Duration) -> anyhow::Result<()> {
         self.close_followers();
+        self.write_settled()?;
         self.out.sink().flush()?;
         if self.out.sink().reader_gone() {
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
@@ -273,13 +274,7 @@ impl<'a> Join<'a> {
         self.newest_ns = self.newest_ns.max(entry.end_ns);
         self.ahead_bytes += entry.held_bytes();
         self.ahead.push_back(entry);
-        while let Some(first) = self.ahead.front() {
-            let too_much = self.ahead_bytes > MAX_AHEAD_BYTES;
-            if first.end_ns >= self.newest_ns.saturating_sub(self.window_ns) && !too_much {
-                break;
-            }
-            self.write_first()?;
-        }
+        self.write_settled()?;
         // Asking for the time with every line would cost more than the line.
         self.until_flush = self.until_flush.checked_sub(1).unwrap_or(FLUSH_EVERY_LINES);
         if self.until_flush == 0 {
@@ -318,6 +313,18 @@ impl<'a> Join<'a> {
             "{first} and {second} both tell of process {pid}: two {tool} traced it at once. What {second} says again is marked \
              \"double\":true, and ingero-chain leaves it out; to have it once, join one of them only"
         ));
+    }
+
+    /// Writes what no line that may still come can change.
+    fn write_settled(&mut self) -> anyhow::Result<()> {
+        let known_ns = self.newest_ns.saturating_sub(self.window_ns).max(self.merge.promised_ns());
+        while let Some(first) = self.ahead.front() {
+            if first.end_ns >= known_ns && self.ahead_bytes <= MAX_AHEAD_BYTES {
+                break;
+            }
+            self.write_first()?;
+        }
+        Ok(())
     }
 
     /// Everything that waits is written: nothing will come soon, or ever.

@@ -80,6 +80,8 @@ pub(crate) struct Lane {
     held: VecDeque<Entry>,
     /// The latest end so far: how far it was read.
     high_ns: Option<u64>,
+    /// Its tracer has promised that nothing ends before this.
+    promised_ns: u64,
     /// The end of the last line, where it leapt into the future and nothing has confirmed it.
     leap_ns: Option<u64>,
     /// The end of the line before.
@@ -132,6 +134,7 @@ impl Lane {
             next: 0,
             held: VecDeque::new(),
             high_ns: None,
+            promised_ns: 0,
             leap_ns: None,
             last_ns: 0,
             lines: 0,
@@ -230,6 +233,12 @@ impl Merge {
         self.lanes[lane].state = State::Ended;
     }
 
+    /// Everything that ends before this has been read, as all inputs promise that count; 0 where one does not.
+    pub(crate) fn promised_ns(&self) -> u64 {
+        let holding = self.lanes.iter().filter(|l| l.state == State::Holding);
+        holding.map(|l| l.promised_ns).min().unwrap_or(0)
+    }
+
     fn furthest_behind(&self) -> Option<usize> {
         let holding = self.lanes.iter().enumerate().filter(|(_, l)| l.state == State::Holding);
         holding.min_by_key(|(at, l)| (l.high_ns, *at)).map(|(at, _)| at)
@@ -241,10 +250,11 @@ impl Merge {
         let (first, from) = fronts.chain(self.strays.peek().map(|s| (&s.0, None))).min()?;
         let holding = self.lanes.iter().filter(|l| l.state == State::Holding);
         // An input that has said nothing yet (`None`) sorts first and holds everything.
-        let may_leave = match holding.map(|l| l.high_ns).min() {
+        let known_ns = |lane: &Lane| Some(lane.high_ns?.saturating_sub(self.window_ns).max(lane.promised_ns));
+        let may_leave = match holding.map(known_ns).min() {
             None => true,
             Some(None) => false,
-            Some(Some(high_ns)) => first.end_ns < high_ns.saturating_sub(self.window_ns),
+            Some(Some(known_ns)) => first.end_ns < known_ns,
         };
         let too_much = self.held_bytes > MAX_HELD_BYTES;
         if !may_leave && !too_much {
@@ -375,6 +385,10 @@ impl Merge {
         if let Some((start_ns, end_ns)) = time {
             (entry.start_ns, entry.end_ns) = (start_ns, end_ns);
             lane.advance(end_ns, self.window_ns);
+            // Not where nothing confirms it.
+            if matches!(item.kind, Kind::Alive) && lane.leap_ns.is_none() {
+                lane.promised_ns = lane.promised_ns.max(end_ns);
+            }
             // A time that nothing confirms, or from long ago, is no neighbour to what has none.
             if lane.leap_ns.is_none() && end_ns.saturating_add(self.window_ns) >= lane.high_ns() {
                 if !lane.bad.waiting.is_empty() {

@@ -161,8 +161,13 @@ impl Capture {
     fn follow(&mut self, options: &Options, stop: &Stop) -> anyhow::Result<()> {
         let started = Instant::now();
         let (mut next_check, mut next_sample) = (started + CHECK_EVERY, started + SAMPLE_EVERY);
+        let live = self.stream.out().is_live();
         while !stop.requested() {
+            let read_ns = mono_ns();
             let batch_is_full = self.drain()? == BATCH;
+            if live && !batch_is_full {
+                self.stream.alive(read_ns)?;
+            }
             let now = Instant::now();
             if options.duration.is_some_and(|duration| now - started >= duration) {
                 break;

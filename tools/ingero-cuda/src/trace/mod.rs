@@ -294,8 +294,13 @@ impl<'o> Trace<'o> {
         // A call that hangs is told of at most this long after the time that the user gave.
         let look_interval = (self.options.stuck / 10).clamp(LOOK_INTERVAL.0, LOOK_INTERVAL.1);
         let mut next_look = Instant::now() + self.options.stuck;
+        let live = self.stream.out().is_live();
         loop {
+            let read_ns = mono_ns();
             let count = self.drain()?;
+            if live && count < BATCH {
+                self.stream.alive(read_ns)?;
+            }
             let now = Instant::now();
             if self.stop.requested() {
                 return Ok(Ended::Stopped);
