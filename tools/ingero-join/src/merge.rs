@@ -20,6 +20,9 @@
 //! is the smallest of these; what ends before it may leave. Equal ends leave in the order of the inputs
 //! and within one in its own order.
 //!
+//! A live tracer says now and then that it has told of everything up to some instant (`alive`): what ends before that may leave at
+//! once, as far as this input goes, and needs no window.
+//!
 //! One wrong time (a duration that wrapped around) must not send an input into the future, where nobody
 //! would read it any more: a leap of more than [`LEAP_NS`] counts only once the line after it confirms it.
 //!
@@ -284,7 +287,7 @@ impl Merge {
                     }
                     self.rejoin();
                 }
-                Taken::Empty => return Ok(Some(Step::Wait(at))),
+                Taken::Empty => return Ok(if self.hear_promises(at)? { None } else { Some(Step::Wait(at)) }),
                 Taken::Ended(error) => {
                     lane.state = State::Ended;
                     lane.high_ns = lane.high_ns.max(lane.leap_ns);
@@ -300,6 +303,19 @@ impl Merge {
         }
         self.accept(at)?;
         Ok(None)
+    }
+
+    /// While one input has nothing, the others may already have said how far they are: it is their next line. Whether one has.
+    fn hear_promises(&mut self, silent: usize) -> anyhow::Result<bool> {
+        for at in (0..self.lanes.len()).filter(|&at| at != silent) {
+            let lane = &self.lanes[at];
+            let next = lane.batch.as_ref().and_then(|batch| batch.items.get(lane.next));
+            if next.is_some_and(|item| matches!(item.kind, Kind::Alive)) {
+                self.accept(at)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Gives each line that waits a batch of its own.

@@ -257,3 +257,63 @@ fn the_reference_recording_is_joined() {
         .collect();
     assert!(ends.is_sorted() && ends.len() == 10, "{ends:?}");
 }
+
+/// A record leaves as soon as all inputs say that nothing earlier will come, however long the window is.
+#[test]
+fn nothing_waits_for_an_input_that_says_how_far_it_is() {
+    let alive = |ms: u64, stream: &str| {
+        format!(r#"{{"src":"ingero","op":"alive","mono_ns":{},"stream":"{stream}"}}"#, BEGIN_NS + ms * MS) + "\n"
+    };
+    let (stdin, mut quiet) = open_pipe();
+    let (other, mut busy) = std::io::pipe().unwrap();
+    let files = Files::new([&cuda()]);
+    let fifo = files.dir().join("busy");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut join = command(&[Path::new("-"), &fifo]);
+    join.args(["--window", "1h", "--stall", "1h"]).stdin(stdin);
+    let mut child = join.spawn().unwrap();
+    std::thread::spawn(move || {
+        let mut fifo = File::options().write(true).open(fifo).unwrap();
+        std::io::copy(&mut { other }, &mut fifo).unwrap();
+    });
+    quiet.write_all(Stream::of("ingero-sched").watch(BEGIN_NS, 100).text().as_bytes()).unwrap();
+    quiet.write_all(alive(3, "sched").as_bytes()).unwrap();
+    let calls = Stream::of("ingero-cuda").call(BEGIN_NS + MS, MS / 2, 100, 100).call(BEGIN_NS + 4 * MS, MS, 100, 100);
+    busy.write_all(calls.text().as_bytes()).unwrap();
+    busy.write_all(alive(9, "cuda").as_bytes()).unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let call = lines.find(|line| line.contains("cudaMalloc")).unwrap();
+    assert!(call.contains(r#""watched":true"#) && call.contains(&(BEGIN_NS + MS).to_string()), "{call}");
+    // The second one ends behind what the quiet one has promised.
+    quiet.write_all(alive(6, "sched").as_bytes()).unwrap();
+    let call = lines.find(|line| line.contains("cudaMalloc")).unwrap();
+    assert!(call.contains(&(BEGIN_NS + 4 * MS).to_string()), "{call}");
+    drop((quiet, busy));
+    assert!(lines.all(|line| !line.contains(r#""late":true"#)));
+    assert_eq!(finish(child).status.code(), Some(0));
+}
+
+/// What ends by itself takes the scheduler tracer's stream beside it along, once that was read far enough.
+#[test]
+fn a_stream_of_the_scheduler_ends_with_the_processes_that_were_traced() {
+    let files = Files::new([&sched()]);
+    for (filter, ends) in [(r#"{"command":"train.py"}"#, true), (r#"{"pid":[100]}"#, true), ("{}", false)] {
+        let cuda = cuda().text().replacen(r#""filter":{}"#, &format!(r#""filter":{filter}"#), 1);
+        let path = files.dir().join("cuda");
+        std::fs::write(&path, cuda).unwrap();
+        let (stdin, mut live) = open_pipe();
+        let mut child = command(&[&path, Path::new("-")]).stdin(stdin).spawn().unwrap();
+        let stream = Stream::of("ingero-sched").watch(BEGIN_NS, 100).put("sys", "sample", BEGIN_NS + 5_000 * MS, "");
+        live.write_all(stream.text().as_bytes()).unwrap();
+        if ends {
+            assert_eq!(finish(child).status.code(), Some(0), "{filter}");
+            let error = std::iter::repeat_with(|| live.write_all(b"{}\n")).find_map(Result::err).unwrap();
+            assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+        } else {
+            std::thread::sleep(Duration::from_millis(2_500));
+            assert!(child.try_wait().unwrap().is_none(), "it is still written to");
+            drop(live);
+            assert_eq!(finish(child).status.code(), Some(0));
+        }
+    }
+}
