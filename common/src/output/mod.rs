@@ -232,6 +232,7 @@ mod tests {
             buffer: Vec::new(),
             flushed: Instant::now(),
             terminal: false,
+            live: false,
             path: None,
         }
     }
