@@ -27,12 +27,27 @@ pub(super) enum Ending {
 /// The last one of the wait that each time off the CPU is part of.
 pub(super) fn last_of_each<'a>(offs: &[OffCpuPart<'a>]) -> Vec<&'a OffCpu> {
     let mut last: Vec<&OffCpu> = offs.iter().map(|off| off.whole).collect();
-    for at in (1..offs.len()).rev() {
-        if is_renewed(offs[at - 1].whole, offs[at].whole) {
-            last[at - 1] = last[at];
+    for at in (0..offs.len()).rev().filter(|&at| offs[at].whole.state == State::Sleep) {
+        if let Some(next) = next_wait(offs, at).filter(|&next| is_renewed(offs[at].whole, offs[next].whole)) {
+            last[at] = last[next];
         }
     }
     last
+}
+
+/// The next time that the thread left the CPU by itself, if it was hardly on one until then: it may have waited for one for long.
+fn next_wait(offs: &[OffCpuPart<'_>], at: usize) -> Option<usize> {
+    let mut awake_ns = 0;
+    for next in at + 1..offs.len() {
+        awake_ns += offs[next].whole.start_ns.saturating_sub(offs[next - 1].whole.end_ns);
+        if awake_ns > STRAIGHT_BACK_NS {
+            return None;
+        }
+        if offs[next].whole.state != State::Preempted {
+            return Some(next);
+        }
+    }
+    None
 }
 
 /// Who ended the wait of a thread of process `pid` that `last` is the end of. Nobody wakes a thread that has just given up waiting for
@@ -44,7 +59,7 @@ pub(super) fn ended_by(pid: u32, last: &OffCpu) -> Thread {
     }
 }
 
-/// Whether nobody was seen to end a sleep and the thread went straight back to it.
+/// Whether nobody was seen to end a sleep, and the next one is the same again.
 fn is_renewed(off: &OffCpu, next: &OffCpu) -> bool {
     let kinds = [off.wait.kind, next.wait.kind];
     let same = kinds[0] == kinds[1] || kinds.contains(&WaitKind::Unknown);
@@ -53,7 +68,6 @@ fn is_renewed(off: &OffCpu, next: &OffCpu) -> bool {
         && off.waker.pid == 0
         && same
         && !kinds.contains(&WaitKind::Pause)
-        && next.start_ns.saturating_sub(off.end_ns) <= STRAIGHT_BACK_NS
 }
 
 /// Whether a thread gave its CPU up and asks over and over: it did the same within a moment.
@@ -135,6 +149,10 @@ mod tests {
         assert_eq!(three([Pause, Unknown, Unknown]), 2);
         let s = State::Sleep;
         assert_eq!(in_one(&[off(0, 5, s, Gil), off(7, 9, s, Gil)]), 1, "it did something in between");
+        let preempted = |start_ms, end_ms| off(start_ms, end_ms, State::Preempted, Unknown);
+        let crowded =
+            |from_ms| in_one(&[off(0, 5, s, Poll), preempted(5, 40), preempted(from_ms, 70), off(70, 75, s, Poll)]);
+        assert_eq!((crowded(41), crowded(42)), (2, 1), "it waited for a CPU in between");
         assert_eq!(in_one(&[by(7, off(0, 5, s, Gil)), off(5, 9, s, Gil)]), 1, "it was ended");
         assert_eq!(in_one(&[off(0, 5, State::Uninterruptible, Gil), off(5, 9, s, Gil)]), 1);
     }

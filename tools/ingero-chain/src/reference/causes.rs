@@ -112,14 +112,17 @@ impl Task {
     /// The sleep that goes on with the one at `place`: on the same kind of thing, as far as that is known.
     fn next(&self, place: usize, to: usize) -> Option<usize> {
         let off = &self.offs[place];
-        let next = self.offs.get(place + 1).filter(|next| next.start < to && next.start - off.end <= 1)?;
+        // Waiting for a CPU in between is nothing that it did.
+        let at = (place + 1..self.offs.len()).find(|&at| self.offs[at].state != 'R')?;
+        let awake: usize = (place + 1..=at).map(|at| self.offs[at].start - self.offs[at - 1].end).sum();
+        let next = Some(&self.offs[at]).filter(|next| next.start < to && awake <= 1)?;
         let kinds = [off.wait, next.wait].map(|(call, kind, listens, _)| (call, kind, listens));
         let pauses = kinds.iter().any(|(call, ..)| *call == "clock_nanosleep");
         let same = kinds[0] == kinds[1] || kinds.iter().any(|(call, ..)| call.is_empty());
         // Pipes and files are things of no kind.
         let named = |(call, kind, _): (&str, &str, bool)| call == "read" && (kind == "pipe" || kind == "file");
         let same = same || kinds.into_iter().all(named);
-        (off.state == 'S' && next.state == 'S' && same && !pauses).then_some(place + 1)
+        (off.state == 'S' && next.state == 'S' && same && !pauses).then_some(at)
     }
 
     fn on(&self, tick: usize) -> bool {
