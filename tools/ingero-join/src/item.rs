@@ -123,6 +123,10 @@ pub(crate) struct Start {
     pub(crate) host: Box<str>,
     pub(crate) boot_id: Box<str>,
     pub(crate) kernel: Box<str>,
+    /// The clock that `mono_ns` was read from; empty where it does not say.
+    pub(crate) clock: Box<str>,
+    /// When it was written, by that clock.
+    pub(crate) mono_ns: Option<u64>,
     pub(crate) wall_offset_ns: Option<i64>,
     /// It is about processes that were named or started, and ends with them.
     pub(crate) ends_by_itself: bool,
@@ -286,6 +290,7 @@ fn start(record: &Record<'_>, line: &[u8]) -> Start {
     #[serde(default)]
     struct Rest {
         kernel: String,
+        clock: String,
         filter: Asked,
     }
     #[derive(Default, Deserialize)]
@@ -294,13 +299,15 @@ fn start(record: &Record<'_>, line: &[u8]) -> Start {
         pid: Vec<u32>,
         command: Option<String>,
     }
-    let Rest { kernel, filter } = serde_json::from_slice(line).unwrap_or_default();
+    let Rest { kernel, clock, filter } = serde_json::from_slice(line).unwrap_or_default();
     Start {
         tool: record.tool.as_deref().unwrap_or_default().into(),
         // In a call `host` is an object, here it is the machine's name.
         host: record.host.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok()).unwrap_or_default().into(),
         boot_id: record.boot_id.as_deref().unwrap_or_default().into(),
         kernel: kernel.into(),
+        clock: clock.into(),
+        mono_ns: record.mono_ns,
         wall_offset_ns: offset(record),
         ends_by_itself: !filter.pid.is_empty() || filter.command.is_some(),
     }

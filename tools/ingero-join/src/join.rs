@@ -216,6 +216,13 @@ impl<'a> Join<'a> {
         Ok(())
     }
 
+    /// What the inputs' clocks gave reason to say.
+    fn tell_of_clocks(&mut self) {
+        for notice in self.merge.take_notices() {
+            self.log.warn(notice);
+        }
+    }
+
     fn broken(&mut self, lane: usize, error: &anyhow::Error) {
         self.log.warn(format!("{error:#}; what follows there is missing"));
         self.inputs[lane].broken = true;
@@ -223,6 +230,7 @@ impl<'a> Join<'a> {
 
     /// The first line of an input.
     fn head(&mut self, entry: Entry) -> anyhow::Result<()> {
+        self.tell_of_clocks();
         if let Kind::Start(start) = &entry.item().kind {
             self.attribution.started(entry.lane(), &start.tool);
             self.started(entry.lane(), &start.tool.clone(), start.ends_by_itself);
@@ -502,7 +510,7 @@ impl<'a> Join<'a> {
     }
 
     /// Tells people what went wrong.
-    fn report(self) -> anyhow::Result<Exit> {
+    fn report(mut self) -> anyhow::Result<Exit> {
         for (input, lane) in self.inputs.iter().zip(&self.merge.lanes) {
             if input.bad_lines > 1 {
                 self.log.warn(format!("{}: lines that were no records: {}", lane.name, input.bad_lines));
@@ -514,6 +522,8 @@ impl<'a> Join<'a> {
                 self.options.window, self.counts.late
             ));
         }
+        // Of streams that began in the middle of an input.
+        self.tell_of_clocks();
         if self.merge.cut_short {
             self.log.note("more records came within the window than fit in memory; it was cut short");
         }

@@ -242,6 +242,11 @@ impl Merge {
         holding.map(|l| l.promised_ns).min().unwrap_or(0)
     }
 
+    /// What the inputs' clocks gave reason to tell the user.
+    pub(crate) fn take_notices(&mut self) -> Vec<String> {
+        self.clocks.take_notices()
+    }
+
     fn furthest_behind(&self) -> Option<usize> {
         let holding = self.lanes.iter().enumerate().filter(|(_, l)| l.state == State::Holding);
         holding.min_by_key(|(at, l)| (l.high_ns, *at)).map(|(at, _)| at)

@@ -152,6 +152,14 @@ fn other_boots_are_refused_unless_asked_for() {
 }
 
 #[test]
+fn a_stream_by_another_clock_is_refused_by_name() {
+    let mut a = Stream::on("box", "boot-1", "ingero-cuda", BEGIN_NS).call(at(1), MS, 100, 100);
+    a.0[0] = a.0[0].replace(r#""clock":"monotonic""#, r#""clock":"boottime""#);
+    let error = joined([&a], &[]).unwrap_err().to_string();
+    assert!(error.contains("boottime") && !error.contains('\n'), "{error}");
+}
+
+#[test]
 fn only_what_was_asked_for_is_written_but_all_is_attributed() {
     let cuda = Stream::of("ingero-cuda")
         .call(at(10), MS, 100, 100)
