@@ -30,5 +30,5 @@ pub use findings::severity::Severity;
 pub use input::ingest::Engine;
 pub use process::class::{Class, Classes};
 pub use report::model;
-pub use report::{Wanted, sentences};
+pub use report::{Wanted, places, sentences};
 pub use run::{analyse, run};

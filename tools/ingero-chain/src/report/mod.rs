@@ -17,6 +17,8 @@ mod strip;
 mod tests;
 pub(crate) mod text;
 
+pub use phrases::places;
+
 use ingero_common::host::{InstanceId, ProcessInstance, Program, Side, Until};
 use ingero_common::record::src;
 

@@ -70,7 +70,7 @@ pub(crate) fn waited(wait: &WaitLine) -> String {
 }
 
 /// The functions in which the time of a cause was, those that are large enough to be named.
-pub(crate) fn places(line: &CauseLine) -> Vec<String> {
+pub fn places(line: &CauseLine) -> Vec<String> {
     let large = |place: &&WhereLine| place.share.is_none_or(|share| share >= NAMED_SHARE);
     let tell = |place: &WhereLine| {
         let inner = place.inner.as_ref().map(|inner| format!(" > {}", inside(inner))).unwrap_or_default();

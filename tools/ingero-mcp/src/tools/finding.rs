@@ -114,7 +114,7 @@ struct GridOut {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct CauseOut {
     /// host_cpu, cpu_wait, quota, io_wait, blocked, driver_cpu, worker_cpu, worker_cpu_wait, worker_quota, worker_io, wait,
-    /// sleep, off_cpu, steal, cuda_call: see the resource ingero://contract
+    /// sleep, off_cpu, steal, cuda_call, lock, pause, network, spin, gc, worker_gc: see the resource ingero://contract
     cause: String,
     ns: u64,
     share: f64,
@@ -130,6 +130,9 @@ pub(super) struct CauseOut {
     /// How many there are in all, where they are not all here
     #[serde(skip_serializing_if = "Option::is_none")]
     ops_total: Option<u64>,
+    /// In which functions, with their shares of this cause, largest first; behind `>` what the program's own code called
+    #[serde(rename = "where", skip_serializing_if = "Vec::is_empty")]
+    places: Vec<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -235,6 +238,7 @@ fn cause(line: &CauseLine) -> CauseOut {
         who_total: (line.who.len() > MAX_WHO).then_some(line.who.len() as u64),
         ops: line.ops.iter().take(MAX_WHO).map(|op| CauseOpOut { op: op.op.raw().to_owned(), ns: op.ns }).collect(),
         ops_total: (line.ops.len() > MAX_WHO).then_some(line.ops.len() as u64),
+        places: ingero_chain::places(line),
     }
 }
 

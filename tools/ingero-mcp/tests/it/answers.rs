@@ -212,3 +212,36 @@ fn a_recording_compared_with_itself_is_the_same() {
     assert_eq!((&changes[0]["cause"], &changes[0]["who"]), (&causes[0]["cause"], &json!(["worker pt_data_worker"])));
     assert_eq!(same["before"]["lost_ns"], chains["findings"][0]["lost_ns"]);
 }
+
+#[test]
+fn causes_say_in_which_functions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("stacks.ndjson");
+    let mut lines = Vec::new();
+    let mut put =
+        |at_us: u64, rest: &str| lines.push(format!(r#"{{"mono_ns":{},{rest}}}"#, 1_000_000_000 + at_us * 1_000));
+    let call = |op: &str| {
+        format!(r#""dur_ns":10000,"src":"cudart","op":"{op}","pid":7,"tid":7,"comm":"train","ret":0,"depth":0"#)
+    };
+    for stream in ["cuda", "sched"] {
+        put(0, &format!(r#""src":"ingero","op":"watch","pid":7,"tid":7,"comm":"train","stream":"{stream}""#));
+    }
+    put(0, &call("cudaLaunchKernel"));
+    put(20, &call("cudaLaunchKernel"));
+    put(110, &call("cudaDeviceSynchronize"));
+    let frame = r#"{"fn":"load\u001b[2J","file":"/app/train.py","line":84,"lang":"python"}"#;
+    put(110, &format!(r#""src":"stack","op":"frames","id":1,"frames":[{frame}]"#));
+    for ms in 1..20 {
+        put(ms * 1_000, r#""src":"stack","op":"sample","pid":7,"tid":7,"id":1,"weight_ns":1000000,"on_cpu":true"#);
+    }
+    put(20_130, &call("cudaLaunchKernel"));
+    put(30_000, r#""src":"ingero","op":"end""#);
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let found = Server::of(&path).answer("get_causal_chains", json!({}));
+    let cause = &found["findings"][0]["causes"][0];
+    assert_eq!(
+        (&cause["cause"], &cause["where"]),
+        (&json!("host_cpu"), &json!(["100 % load\\u{1b}[2J (train.py:84)"])),
+        "{found}"
+    );
+}
