@@ -190,10 +190,12 @@ impl Background {
         kill_process(pid, signal).unwrap_or_else(|e| panic!("{}: {e}", self.command));
     }
 
-    /// Stops it as Ctrl-C does and waits for its end.
+    /// Stops it as Ctrl-C does, unless it has ended by itself, and waits for its end.
     #[track_caller]
-    pub fn interrupt(self) -> Output {
-        self.signal(Signal::INT);
+    pub fn interrupt(mut self) -> Output {
+        if self.child.try_wait().unwrap().is_none() {
+            self.signal(Signal::INT);
+        }
         self.wait()
     }
 

@@ -65,6 +65,10 @@ impl Points {
         if config.pages != Pages::Off {
             points.one_of(kernel, ebpf, "mm_page_alloc", &["mm_page_alloc"])?;
         }
+        for name in SCHEDULER {
+            points.one_of(kernel, ebpf, name, &[name])?;
+        }
+        points.one_of(kernel, ebpf, "sched_switch", &["sched_switch", "sched_switch_untold"])?;
         if config.stacks_hz > 0 {
             match tick(ebpf, config.stacks_hz) {
                 Ok(()) => {
@@ -74,10 +78,6 @@ impl Points {
                 Err(_) => points.missing.push(CLOCK),
             }
         }
-        for name in SCHEDULER {
-            points.one_of(kernel, ebpf, name, &[name])?;
-        }
-        points.one_of(kernel, ebpf, "sched_switch", &["sched_switch", "sched_switch_untold"])?;
         Ok(points)
     }
 
