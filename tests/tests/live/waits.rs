@@ -172,7 +172,7 @@ fn a_thread_that_keeps_the_interpreter_busy() {
     let cause = |name: &str| gap["causes"].as_array().unwrap().iter().find(|cause| cause["cause"] == name);
     let ns = |name: &str| cause(name).map_or(0, |cause| cause["ns"].as_u64().unwrap());
     let hogged_ns = ns("host_cpu") + ns("steal") + ns("cpu_wait");
-    assert!(hogged_ns * 10 >= gap["lost_ns"].as_u64().unwrap() * 9, "{gap}");
+    assert!(hogged_ns * 10 >= gap["lost_ns"].as_u64().unwrap() * 7, "{gap}");
     if let Some(computed) = cause("host_cpu") {
         assert_eq!(computed["who"][0]["comm"], "hog", "{gap}");
         assert!(computed["where"][0]["fn"].as_str().unwrap().ends_with("hog"), "{gap}");
